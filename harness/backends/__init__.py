@@ -1,0 +1,1 @@
+"""Backends: which VMM the scenarios run on."""

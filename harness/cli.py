@@ -1,0 +1,1 @@
+"""The `nvx-harness` command."""

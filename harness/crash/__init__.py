@@ -1,0 +1,1 @@
+"""Crash points: where an orchestrator under test is ended."""

@@ -1,0 +1,1 @@
+"""The orchestrator under test, in a process of its own, driven over JSON lines."""

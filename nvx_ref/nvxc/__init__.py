@@ -1,0 +1,1 @@
+"""NVXC: the application protocol of NVX's guest agent, an adapter over an NVXS session."""

@@ -1,0 +1,1 @@
+"""The reference orchestrator: it only composes what lies below."""

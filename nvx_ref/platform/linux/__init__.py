@@ -1,0 +1,1 @@
+"""Linux: pidfds, flock, descriptors by number."""

@@ -1,0 +1,1 @@
+"""Verified references to processes: never a bare PID."""

@@ -1,0 +1,1 @@
+"""The sandbox store: layout, records, lifecycle lock, launch journal, recovery and removal."""

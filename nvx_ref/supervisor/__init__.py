@@ -1,0 +1,1 @@
+"""The supervisor of one VMM: launch, wait, stop, reattach."""

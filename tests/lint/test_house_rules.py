@@ -1,0 +1,170 @@
+"""The rules of the house that no off-the-shelf linter holds: each has a test that it can fail."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("nvx_ref", "harness", "fake_openvmm", "scenarios", "tests", "ci")
+MAX_LINES = 400
+MAX_FUNCTION = 50
+
+
+def sources(*packages: str) -> list[Path]:
+    return sorted(path for package in packages for path in (ROOT / package).rglob("*.py"))
+
+
+def long_modules(files: list[Path]) -> list[str]:
+    return [f"{path}: {count} lines" for path in files if (count := len(path.read_text().splitlines())) > MAX_LINES]
+
+
+def long_functions(path: Path, text: str) -> list[str]:
+    found: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            start = node.body[1].lineno if ast.get_docstring(node) and len(node.body) > 1 else node.lineno
+            if (node.end_lineno or start) - start + 1 > MAX_FUNCTION:
+                found.append(f"{path}:{node.lineno} {node.name}")
+    return found
+
+
+RAW_SIGNAL_HOME = ("nvx_ref/platform/",)
+
+
+def banned_calls(path: str, text: str) -> list[str]:
+    """Calls that could reach a process that nobody verified, and `preexec_fn`."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        if any(keyword.arg == "preexec_fn" for keyword in node.keywords):
+            found.append(f"{path}:{node.lineno} preexec_fn")
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        if name in {"kill", "killpg", "send_signal", "pthread_kill"} or (
+            name == "terminate" and "popen" in owner.lower()
+        ):
+            found.append(f"{path}:{node.lineno} {owner}.{name}")
+        if name == "Popen" and not path.startswith(RAW_SIGNAL_HOME):
+            found.append(f"{path}:{node.lineno} {owner}.{name}")
+    return found
+
+
+def os_checks(path: str, text: str) -> list[str]:
+    """Places that ask for the operating system outside the room that knows it."""
+    return [
+        f"{path}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in {"sys.platform", "os.name", "platform.system"}
+    ]
+
+
+def test_no_module_is_over_the_limit() -> None:
+    assert long_modules(sources(*PACKAGES)) == []
+
+
+def test_no_function_is_over_the_limit() -> None:
+    assert [item for path in sources(*PACKAGES) for item in long_functions(path, path.read_text())] == []
+
+
+def test_the_reference_signals_through_pins_only() -> None:
+    found = [
+        item
+        for path in sources("nvx_ref")
+        for item in banned_calls(path.relative_to(ROOT).as_posix(), path.read_text())
+    ]
+    assert found == []
+
+
+def test_only_platform_knows_the_operating_system() -> None:
+    found = [
+        item
+        for path in sources("nvx_ref", "scenarios")
+        if not path.relative_to(ROOT).as_posix().startswith("nvx_ref/platform/")
+        for item in os_checks(path.relative_to(ROOT).as_posix(), path.read_text())
+    ]
+    assert found == []
+
+
+def test_click_is_imported_by_the_command_line_alone() -> None:
+    found = [
+        path.name
+        for path in sources("nvx_ref")
+        if path.name != "cli.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and any("click" in name for name in [getattr(node, "module", None) or "", *(a.name for a in node.names)])
+    ]
+    assert found == []
+
+
+def test_arrows_run_downwards() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+# The checks can fail: each is shown one planted offence.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nos.kill(1, 9)\n",
+        "child.kill()\n",
+        "self.popen.terminate()\n",
+        "import signal\nsignal.pthread_kill(1, 9)\n",
+        "import subprocess\nsubprocess.Popen(['x'])\n",
+        "spawn(x, preexec_fn=f)\n",
+    ],
+)
+def test_a_banned_call_is_found(text: str) -> None:
+    assert banned_calls("nvx_ref/store/x.py", text)
+
+
+def test_a_long_module_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    path.write_text("x = 1\n" * (MAX_LINES + 1))
+    assert long_modules([path])
+
+
+def test_a_long_function_is_found(tmp_path: Path) -> None:
+    body = "def f():\n" + "    x = 1\n" * MAX_FUNCTION
+    assert long_functions(tmp_path, body)
+
+
+def test_an_operating_system_check_is_found() -> None:
+    assert os_checks("x.py", "import sys\nif sys.platform == 'win32': pass\n")
+
+
+def test_an_upward_arrow_is_found(tmp_path: Path) -> None:
+    (tmp_path / "nvx_ref").mkdir()
+    for module in ("cli", "orchestrator", "process", "platform", "steps", "deadline", "errors"):
+        (tmp_path / "nvx_ref" / f"{module}.py").write_text("")
+    for package in ("plan", "images", "nvxc", "session", "supervisor", "store"):
+        (tmp_path / "nvx_ref" / package).mkdir()
+        (tmp_path / "nvx_ref" / package / "__init__.py").write_text("")
+    for package in ("nvx_ref", "harness", "fake_openvmm"):
+        (tmp_path / package).mkdir(exist_ok=True)
+        (tmp_path / package / "__init__.py").write_text("")
+    (tmp_path / "nvx_ref" / "store" / "__init__.py").write_text("import nvx_ref.plan\n")
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    run = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert "BROKEN" in run.stdout
