@@ -5,6 +5,7 @@ It carries opaque payloads for whichever application protocol runs on top, and k
 
 from __future__ import annotations
 
+from nvx_ref.session.driver import DuplexTransport, SessionDriver, Transport
 from nvx_ref.session.host import Closed, Data, Event, Failed, HostSession, Ready, State, Waiting
 from nvx_ref.session.parser import RecordParser
 from nvx_ref.session.record import CAPABILITY_SIZE, MAX_DATA, Record, RecordType, encode
@@ -14,6 +15,7 @@ __all__ = [
     "MAX_DATA",
     "Closed",
     "Data",
+    "DuplexTransport",
     "Event",
     "Failed",
     "HostSession",
@@ -21,7 +23,9 @@ __all__ = [
     "Record",
     "RecordParser",
     "RecordType",
+    "SessionDriver",
     "State",
+    "Transport",
     "Waiting",
     "encode",
 ]
