@@ -1,1 +1,262 @@
-"""The pytest plugin."""
+"""The pytest plugin: options, markers, fixtures, the final table and the report.
+
+It is loaded by every pytest of the environment, so it imports nothing but pytest and itself until a scenario runs,
+and does nothing in a run without one.
+"""
+# ruff: noqa: PLC0415 - what a scenario needs is imported when there is one
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.errors import Unavailable
+from harness.settings import BACKENDS, Settings, session_directory
+from harness.table import GROUPS, PROPERTY, Table, words
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from harness.backends.contract import Backend
+    from harness.goldens import Goldens
+    from harness.world import World
+
+SETTINGS = pytest.StashKey[Settings]()
+TABLE = pytest.StashKey[Table]()
+WORLD = pytest.StashKey["World"]()
+
+MARKERS = {
+    "c3": "image-backed cold boot",
+    "c4": "checked handoff of images",
+    "c5": "exports, network and the managed order",
+    "c6": "an orchestrator of the same runtime identity goes on",
+    "c7": "another runtime identity, and every other way to be wrong",
+    "crash": "the orchestrator is killed or leaves at a step",
+    "command_line": "limits and tokens of the kernel command line",
+    "image_swap": "images replaced between check and open",
+    "lifecycle": "a sandbox's whole life on the command line",
+    "windows": "what only Windows has",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the harness."""
+    group = parser.getgroup("nvx", "orchestrators of NVX sandboxes")
+    group.addoption("--backend", choices=BACKENDS, default=None, help="what the scenarios run on (default: fake)")
+    group.addoption("--artifacts", metavar="DIR", help="a release or checkout layout of a real OpenVMM")
+    group.addoption("--openvmm", metavar="CMD", help="the whole command of the VMM, instead of the backend's own")
+    group.addoption(
+        "--orchestrator", metavar="CMD", help="a program that speaks the JSON lines, instead of the bundled reference"
+    )
+    group.addoption(
+        "--sweep", choices=("quick", "full"), default="quick", help="how many crash points (default: quick)"
+    )
+    group.addoption("--nvx-report", metavar="FILE.json", help="write the final table for machines")
+    group.addoption("--timeout-scale", type=_factor, default=1.0, metavar="X", help="stretch every deadline by X")
+    group.addoption("--update-goldens", action="store_true", help="write goldens instead of comparing with them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers, and refuse a chosen backend that can't run here before anything runs."""
+    for name in GROUPS:
+        config.addinivalue_line("markers", f"{name}: {MARKERS[name]}")
+    config.addinivalue_line("markers", "case(id, ...): the cases of the fault catalogue that the test replays")
+    config.addinivalue_line("markers", "spec(id, ...): the clauses of the specification that the test shows")
+    chosen: str | None = config.getoption("backend")
+    settings = config.stash[SETTINGS] = Settings(
+        backend=chosen or "fake",
+        artifacts=config.getoption("artifacts"),
+        openvmm=config.getoption("openvmm"),
+        orchestrator=config.getoption("orchestrator"),
+        sweep=str(config.getoption("sweep")),
+        timeout_scale=float(config.getoption("timeout_scale") or 1.0),
+        update_goldens=bool(config.getoption("update_goldens")),
+        directory=_worker_input(config).get("nvx_directory") or session_directory(),
+    )
+    table = config.stash[TABLE] = Table()
+    config.pluginmanager.register(Collector(table), "nvx-collector")
+    if chosen is not None:
+        from harness.backends import load
+
+        try:
+            load(settings)
+        except Unavailable as error:
+            raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """Give each worker of pytest-xdist the same directory: this process removes it at the end."""
+    config: pytest.Config = getattr(node, "config")  # noqa: B009 - xdist is optional and untyped
+    worker_input: dict[str, str] = getattr(node, "workerinput")  # noqa: B009
+    worker_input["nvx_directory"] = config.stash[SETTINGS].directory
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each scenario carry what the table needs, so that a skip before its set-up carries it too."""
+    settings = config.stash[SETTINGS]
+    for item in items:
+        groups = [name for name in GROUPS if item.get_closest_marker(name)]
+        if groups:
+            cell: dict[str, object] = {
+                "node": item.nodeid,
+                "scenario": words(getattr(item, "originalname", None) or item.name),
+                "groups": groups,
+                "backend": settings.backend,
+                "cases": _ids(item, "case"),
+                "clauses": _ids(item, "spec"),
+            }
+            item.user_properties.append((PROPERTY, cell))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Sweep right after the test's own code, so that what it left fails the test itself."""
+    try:
+        result = yield
+    except BaseException as error:
+        if left := _sweep(item):
+            error.add_note(left)
+        raise
+    if left := _sweep(item):
+        pytest.fail(left, pytrace=False)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the evidence of a failed scenario, and print where it is and how to run it again."""
+    report = yield
+    world = item.stash.get(WORLD, None)
+    if world is None or not report.failed:
+        return report
+    evidence = world.keep()
+    for name, value in report.user_properties:
+        if name == PROPERTY and isinstance(value, dict):
+            value["evidence"] = evidence
+    text = f"evidence: {evidence}\nreplay:   {_replay(item)}"
+    if hasattr(report.longrepr, "addsection"):
+        report.longrepr.addsection(f"scenario, {call.when}", text)  # type: ignore[union-attr] # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportOptionalMemberAccess]
+    else:
+        report.longrepr = f"{report.longrepr}\n{text}"
+    return report
+
+
+class Collector:
+    """Fills the table: in a parallel run its hook is called in the process that prints, for every worker's tests."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take one phase of one test."""
+        if report.when == "call" or not report.passed:
+            self._table.take(report.user_properties, report.outcome, _reason(report))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the report, and remove the run's directory unless it holds evidence."""
+    config = session.config
+    if _worker_input(config):
+        return
+    settings, table = config.stash[SETTINGS], config.stash[TABLE]
+    path: str | None = config.getoption("nvx_report")
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(table.report(backend=settings.backend, orchestrator=settings.orchestrator or "reference"))
+    if os.path.isdir(settings.directory):
+        for name in os.listdir(settings.directory):
+            if name != "evidence":
+                shutil.rmtree(os.path.join(settings.directory, name), ignore_errors=True)
+        if not os.listdir(settings.directory):
+            os.rmdir(settings.directory)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table, if any scenario ran."""
+    config = terminalreporter.config
+    table = config.stash[TABLE]
+    if table:
+        terminalreporter.section(f"scenarios on {config.stash[SETTINGS].backend}")
+        for line in table.lines():
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def backend(pytestconfig: pytest.Config) -> Backend:
+    """What the scenarios run on, its artifacts resolved."""
+    from harness.backends import load
+
+    return load(pytestconfig.stash[SETTINGS])
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
+    """One test's own directory, launcher, channel, witnesses and orchestrators; swept at the test's end."""
+    from harness.world import World
+
+    settings = request.config.stash[SETTINGS]
+    here = request.node.stash[WORLD] = World(settings, backend, label=request.node.name)
+    try:
+        yield here
+    finally:
+        left = here.close()
+        if left:
+            pytest.fail(left, pytrace=False)
+
+
+@pytest.fixture
+def goldens(request: pytest.FixtureRequest) -> Goldens:
+    """The committed texts that outputs are compared with."""
+    from harness.goldens import Goldens
+
+    settings = request.config.stash[SETTINGS]
+    return Goldens(str(request.config.rootpath / "goldens"), update=settings.update_goldens)
+
+
+def _sweep(item: pytest.Item) -> str:
+    world = item.stash.get(WORLD, None)
+    return world.sweep() if world is not None else ""
+
+
+def _replay(item: pytest.Item) -> str:
+    import shlex
+
+    settings = item.config.stash[SETTINGS]
+    words = ["pytest", item.nodeid, "--backend", settings.backend]
+    if settings.orchestrator:
+        words += ["--orchestrator", settings.orchestrator]
+    return shlex.join(words)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    if report.passed:
+        return ""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(crash.message) if crash is not None else str(report.longrepr)
+    return next(iter(text.strip().splitlines()), "")
+
+
+def _ids(item: pytest.Item, marker: str) -> list[str]:
+    return sorted({str(one) for mark in item.iter_markers(marker) for one in mark.args})
+
+
+def _worker_input(config: pytest.Config) -> dict[str, str]:
+    found: dict[str, str] = getattr(config, "workerinput", {})
+    return found
+
+
+def _factor(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"--timeout-scale must be over 0 and finite, not {text}")
+    return value

@@ -1,0 +1,158 @@
+"""What a backend must do: the scenarios know nothing else of what they run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.witness.contract import Descriptor
+
+UNSEEN = "not visible on this backend"
+"""The reason of an assertion that is skipped because its fact can't be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifacts:
+    """What a VM boots from.
+
+    Attributes:
+        directory: A release layout, as `--artifacts` takes it.
+        kernel: The kernel's path.
+        initrd: The initramfs's path.
+        manifest: The manifest's path; `SHA256SUMS` is beside it.
+    """
+
+    directory: str
+    kernel: str
+    initrd: str
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuestFacts:
+    """What a guest found, None where the backend can't see it.
+
+    Attributes:
+        filesystem: ``erofs`` or ``gpt``: how the guest read the distro.
+        upper: ``ext4`` or ``ramfs``.
+        distro_uuid: The EROFS UUID that it found.
+        disk_guid: The disk GUID that it found, for a GPT image.
+        block_size: The logical block size of the distro's device, in bytes.
+        scratch: Whether a scratch device exists.
+        command_line: `/proc/cmdline`.
+        distro_file: The device and inode that the VMM opened for the distro.
+        scratch_file: The same for the scratch.
+    """
+
+    filesystem: str | None = None
+    upper: str | None = None
+    distro_uuid: str | None = None
+    disk_guid: str | None = None
+    block_size: int | None = None
+    scratch: bool | None = None
+    command_line: str | None = None
+    distro_file: tuple[int, int] | None = None
+    scratch_file: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One session that the broker of a VMM made ready."""
+
+    instance: str
+    epoch: int
+
+
+class Vm(Protocol):
+    """One run of a VMM, as the backend sees it; the orchestrator isn't asked."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        ...
+
+    def argv(self) -> list[str]:
+        """Return its arguments, the program's name excluded."""
+        ...
+
+    def descriptors(self) -> list[Descriptor] | None:
+        """Return its descriptor table before it opened anything itself, None where that can't be seen."""
+        ...
+
+    def attachments(self) -> list[Attachment] | None:
+        """Return the sessions that became ready, in order, None where that can't be seen."""
+        ...
+
+    def requests(self) -> list[str] | None:
+        """Return the requests that the guest took, in order, None where that can't be seen."""
+        ...
+
+    def signals(self) -> list[str] | None:
+        """Return the signals that reached it and that it could note, None where that can't be seen."""
+        ...
+
+
+class TestSide(Protocol):
+    """A backend's part in one test."""
+
+    @property
+    def command(self) -> list[str]:
+        """The VMM's whole command, as `--openvmm` takes it."""
+        ...
+
+    @property
+    def needle(self) -> str:
+        """An argument that only this test's VMMs have."""
+        ...
+
+    def configure(self, *, pauses: Sequence[str] = (), knobs: Mapping[str, object] | None = None) -> None:
+        """Say how VMMs started from now on behave.
+
+        Raises:
+            HarnessError: The backend can't be told.
+        """
+        ...
+
+    def vms(self) -> list[Vm]:
+        """Return the runs of this test so far, in order."""
+        ...
+
+    def guest_facts(self, vm: Vm) -> GuestFacts:
+        """Return what the guest of a run found."""
+        ...
+
+
+class Backend(Protocol):
+    """Something that runs VMs."""
+
+    @property
+    def name(self) -> str:
+        """Its name, as `--backend` takes it."""
+        ...
+
+    @property
+    def hypervisor(self) -> str:
+        """The name that `--hypervisor` takes for it."""
+        ...
+
+    def artifacts(self, directory: str) -> Artifacts:
+        """Return what VMs boot from.
+
+        Args:
+            directory: The session's directory, where the backend may put them.
+        """
+        ...
+
+    def begin(self, directory: str, *, token: str, channel: str, evidence: str) -> TestSide:
+        """Prepare one test.
+
+        Args:
+            directory: The test's directory.
+            token: The test's token.
+            channel: The socket that VMMs connect to, where the backend can have them do so.
+            evidence: The directory for what VMMs say of themselves.
+        """
+        ...

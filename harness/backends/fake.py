@@ -1,0 +1,171 @@
+"""The bundled fake as a backend: each test has its launcher script, side file and evidence of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING, cast
+
+from harness import python
+from harness.backends.contract import Artifacts, Attachment, GuestFacts
+from harness.witness.contract import Descriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.backends.contract import Vm
+
+Event = dict[str, object]
+
+ELF_KERNEL = b"\x7fELF\x02\x01\x01" + bytes(9) + (2).to_bytes(2, "little") + (62).to_bytes(2, "little") + bytes(44)
+"""The 64-byte header of an ELF64 x86-64 executable: all that the fake wants of a kernel."""
+
+MANIFEST = {
+    "openvmm": {
+        "microvm_abi_version": 2,
+        "control_session_protocol_version": 1,
+        "control_contract_revision": "nvx-microvm-v2-control-v2",
+    }
+}
+FILES = {
+    "bin/openvmm": b"the bundled fake is started by its launcher script instead\n",
+    "guest/vmlinux": ELF_KERNEL,
+    "guest/initramfs.cpio.gz": b"nvx-fake-initramfs managed\n",
+}
+"""The files of a release layout, as far as a fake looks into them (contract openvmm 10.8, nvx-host 4.2)."""
+
+
+class Fake:
+    """See :class:`harness.backends.contract.Backend`."""
+
+    name = "fake"
+    hypervisor = "kvm"
+
+    def artifacts(self, directory: str) -> Artifacts:
+        """Write a release layout once."""
+        root = os.path.join(directory, "artifacts")
+        write_artifacts(root)
+        return Artifacts(
+            directory=root,
+            kernel=os.path.join(root, "guest", "vmlinux"),
+            initrd=os.path.join(root, "guest", "initramfs.cpio.gz"),
+            manifest=os.path.join(root, "SOURCE-MANIFEST.json"),
+        )
+
+    def begin(self, directory: str, *, token: str, channel: str, evidence: str) -> FakeSide:
+        """Write the launcher and the first side file."""
+        return FakeSide(directory, token=token, channel=channel, evidence=evidence)
+
+
+class FakeSide:
+    """See :class:`harness.backends.contract.TestSide`."""
+
+    def __init__(self, directory: str, *, token: str, channel: str, evidence: str) -> None:
+        self._side_file = os.path.join(directory, "side.json")
+        self._evidence = evidence
+        self._fixed = {"evidence": evidence, "channel": channel, "token": token}
+        os.makedirs(evidence, mode=0o700)
+        self.needle = os.path.join(directory, "vmm.py")
+        self.command = python.write_launcher(self.needle, side_file=self._side_file, token=token)
+        self.configure()
+
+    def configure(self, *, pauses: Sequence[str] = (), knobs: Mapping[str, object] | None = None) -> None:
+        """Write the side file that fakes started from now on read."""
+        side = {**self._fixed, "pauses": list(pauses), "knobs": dict(knobs or {})}
+        staged = f"{self._side_file}.new"
+        with open(staged, "w", encoding="utf-8") as file:
+            json.dump(side, file)
+        os.replace(staged, self._side_file)
+
+    def vms(self) -> list[Vm]:
+        """Read the evidence of every fake of the test, in the order of their starts."""
+        return [*self._runs()]
+
+    def guest_facts(self, vm: Vm) -> GuestFacts:
+        """Collect the facts that the fake's guest noted."""
+        return next((run.facts() for run in self._runs() if run.pid == vm.pid), GuestFacts())
+
+    def _runs(self) -> list[FakeVm]:
+        kept = [_events(os.path.join(self._evidence, name)) for name in os.listdir(self._evidence)]
+        return sorted((FakeVm(events) for events in kept if events), key=_started)
+
+
+class FakeVm:
+    """See :class:`harness.backends.contract.Vm`.
+
+    Args:
+        events: What one fake noted, in order.
+    """
+
+    def __init__(self, events: list[Event]) -> None:
+        self.events = events
+        start = self._first("start")
+        self.started = _number(start.get("time"))
+        self.pid = _number(start.get("pid"))
+
+    def argv(self) -> list[str]:
+        """Return the arguments of its start."""
+        return _strings(self._first("start").get("argv"))
+
+    def descriptors(self) -> list[Descriptor] | None:
+        """Return the table that it took before it opened anything."""
+        rows = cast("list[list[object]]", self._first("descriptors").get("table") or [])
+        return [Descriptor(_number(row[0]), _number(row[1]), _number(row[2]), "") for row in rows]
+
+    def attachments(self) -> list[Attachment] | None:
+        """Return what its broker made ready."""
+        return [
+            Attachment(str(event.get("instance")), _number(event.get("epoch"))) for event in self._all("session_ready")
+        ]
+
+    def requests(self) -> list[str] | None:
+        """Return the requests that its guest took."""
+        return [str(event.get("name")) for event in self._all("request")]
+
+    def signals(self) -> list[str] | None:
+        """Return the signals that it noted."""
+        return [str(event.get("name")) for event in self._all("signal")]
+
+    def facts(self) -> GuestFacts:
+        """Return what its guest found."""
+        return GuestFacts(command_line=str(self._first("cmdline").get("text", "")) or None)
+
+    def _all(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event.get("kind") == kind]
+
+    def _first(self, kind: str) -> Event:
+        found = self._all(kind)
+        return found[0] if found else {}
+
+
+def write_artifacts(root: str) -> None:
+    """Write the release layout that stands for a real one: small files, their digests and the manifest."""
+    lines: list[str] = []
+    for name, data in FILES.items():
+        path = os.path.join(root, *name.split("/"))
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+        lines.append(f"{hashlib.sha256(data).hexdigest()}  {name}\n")
+    for name, text in (("SHA256SUMS", "".join(lines)), ("SOURCE-MANIFEST.json", json.dumps(MANIFEST, indent=2) + "\n")):
+        with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _started(run: FakeVm) -> int:
+    return run.started
+
+
+def _events(path: str) -> list[Event]:
+    with open(path, encoding="utf-8") as file:
+        # A line that is being written has no end yet; a fake that was killed may have left one.
+        return [cast("Event", json.loads(line)) for line in file if line.endswith("\n")]
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _strings(value: object) -> list[str]:
+    return [str(entry) for entry in cast("list[object]", value)] if isinstance(value, list) else []

@@ -1,0 +1,175 @@
+"""The harness's end of the fake's channel: who is there, where it waits, and the lifeline that ends it with us.
+
+Each fake connects to one UNIX socket of the test, says its PID and the test's token, and tells at each pause point
+that the side file names that it waits there. Nothing is accepted until somebody looks, and nothing needs a thread: a
+closed listener is an end of file for every fake, accepted or not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from harness.errors import HarnessError, Late
+
+if TYPE_CHECKING:
+    from harness.deadline import Deadline
+    from harness.witness.contract import Host
+    from harness.witness.processes import Processes
+
+BACKLOG = 128
+CHUNK = 4096
+
+
+class Peer:
+    """One fake on the channel.
+
+    Attributes:
+        pid: Its number, as it says; the process witness holds it by a pin.
+        paused: Where it waits now, or None.
+        passed: The points at which it has waited, in order, as ``point#hit``.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._buffer = b""
+        self.pid = 0
+        self.paused: str | None = None
+        self.passed: list[str] = []
+        self.gone = False
+
+    def fileno(self) -> int:
+        """Return the connection's descriptor."""
+        return self._connection.fileno()
+
+    def read(self) -> list[dict[str, object]]:
+        """Read what there is without waiting."""
+        try:
+            data = self._connection.recv(CHUNK)
+        except BlockingIOError:
+            return []
+        except ConnectionError:
+            data = b""
+        self.gone = not data
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def send(self, message: dict[str, str]) -> None:
+        """Send one line; a fake that is gone isn't an error here."""
+        try:
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+        except ConnectionError:
+            self.gone = True
+
+    def close(self) -> None:
+        """End the fake's lifeline."""
+        self._connection.close()
+
+
+class Channel:
+    """All fakes of one test.
+
+    Args:
+        path: The socket to make.
+        token: What a fake of this test says.
+        processes: The witness that is told of every fake.
+        host: Pins what connects.
+    """
+
+    def __init__(self, path: str, *, token: str, processes: Processes, host: Host) -> None:
+        self._token = token
+        self._processes = processes
+        self._host = host
+        self._listener = _listener(path)
+        self.peers: list[Peer] = []
+
+    def pump(self, deadline: Deadline | None = None) -> None:
+        """Take what has arrived; with a deadline, wait for something to arrive first."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            for peer in self.peers:
+                if not peer.gone:
+                    selector.register(peer, selectors.EVENT_READ)
+            selector.select(deadline.remaining() if deadline else 0)
+        self._accept()
+        for peer in self.peers:
+            if not peer.gone:
+                self._take(peer)
+
+    def wait_paused(self, point: str, deadline: Deadline) -> Peer:
+        """Wait until a fake waits at a point.
+
+        Raises:
+            Late: None does by the deadline.
+        """
+        while True:
+            self.pump()
+            for peer in self.peers:
+                if peer.paused == point and not peer.gone:
+                    return peer
+            if deadline.expired():
+                raise Late(f"fake pause {point}", expected="a fake that waits there", found=self._where())
+            self.pump(deadline)
+
+    def resume(self, peer: Peer) -> None:
+        """Let a fake go on from where it waits."""
+        if peer.paused is None:
+            raise HarnessError(f"the fake with pid {peer.pid} doesn't wait anywhere")
+        point, peer.paused = peer.paused, None
+        peer.send({"resume": point})
+
+    def pause(self, peer: Peer, point: str) -> None:
+        """Have a fake that runs already wait at one more point."""
+        peer.send({"pause": point})
+
+    def close(self) -> None:
+        """Close everything: every fake that still lives ends by its lifeline."""
+        self._listener.close()
+        for peer in self.peers:
+            peer.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            self.peers.append(Peer(connection))
+
+    def _take(self, peer: Peer) -> None:
+        for message in peer.read():
+            match message:
+                case {"hello": {"pid": int(pid), "token": str(token)}}:
+                    peer.pid = pid
+                    self._greet(pid, token)
+                case {"paused": str(point)}:
+                    peer.paused = point
+                    peer.passed.append(f"{point}#{message.get('hit', 1)}")
+                case _:
+                    raise HarnessError(f"the fake said {message!r}")
+
+    def _greet(self, pid: int, token: str) -> None:
+        if token != self._token:
+            raise HarnessError(f"a process with pid {pid} said another test's token")
+        pin = self._host.pin(pid)
+        if pin is not None:
+            self._processes.said(pid, pin)
+
+    def _where(self) -> str:
+        here = [f"pid {peer.pid} {'gone' if peer.gone else peer.paused or 'running'}" for peer in self.peers]
+        return ", ".join(here) or f"no fake on the channel of pid {os.getpid()}"
+
+
+def _listener(path: str) -> socket.socket:
+    if sys.platform == "win32":
+        raise HarnessError("the fake's channel needs UNIX sockets")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,41 @@
+"""What goes wrong in the harness itself, told apart from what it finds wrong in an orchestrator."""
+
+from __future__ import annotations
+
+
+class HarnessError(Exception):
+    """The harness can't do what a scenario asks of it."""
+
+
+class Unavailable(HarnessError):  # noqa: N818 - what it says, not what it is
+    """Something isn't on this machine.
+
+    Args:
+        what: What was asked for, for example ``--backend kvm``.
+        missing: What it lacks, each with what would bring it.
+    """
+
+    def __init__(self, what: str, missing: tuple[str, ...]) -> None:
+        super().__init__(f"{what} can't run here; missing: {'; '.join(missing)}")
+        self.what = what
+        self.missing = missing
+
+
+class Finding(AssertionError):  # noqa: N818 - a test's failure, not a program's error
+    """A witness saw what must not be, or missed what must be.
+
+    Args:
+        where: The step, operation or place that it is about.
+        expected: What the contract allows there.
+        found: What was there.
+    """
+
+    def __init__(self, where: str, *, expected: str, found: str) -> None:
+        super().__init__(f"{where}: expected {expected}, found {found}")
+        self.where = where
+        self.expected = expected
+        self.found = found
+
+
+class Late(Finding):
+    """What was expected did not happen by its deadline."""

@@ -1,0 +1,99 @@
+"""Goldens: committed texts that outputs must equal, with what differs from run to run replaced by names.
+
+`--update-goldens` writes them; a difference is shown as a unified diff. The records of released formats below
+``store/v1`` are history: nothing rewrites them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from typing import TYPE_CHECKING
+
+from harness.errors import HarnessError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FROZEN = "store" + os.sep + "v1"
+
+PATTERNS = (
+    (re.compile(r"/proc/self/fd/\d+"), "/proc/self/fd/<N>"),
+    (re.compile(r"\bsha256:[0-9a-f]{64}\b"), "sha256:<DIGEST>"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b(?=\")"), "<UUID4>"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<DIGEST>"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "<ID>"),
+    (re.compile(r"\.tmp[A-Za-z0-9]{6}\b"), ".tmp<6>"),
+    (
+        re.compile(
+            r'("(?:pid|startTime|pidNamespace|pidfsInode|volume|file|modified|changed|device|inode)": )("?)\w+\2'
+        ),
+        r"\1<NUMBER>",
+    ),
+    (re.compile(r'("boot": )"[^"]*"'), r"\1<BOOT>"),
+    (re.compile(r"\bpid \d+\b"), "pid <PID>"),
+    (re.compile(r"\b\d+\.\d+ ?s\b"), "<SECONDS>"),
+)
+"""What is replaced wherever it stands, in this order."""
+
+
+class Goldens:
+    """The goldens of one checkout.
+
+    Args:
+        directory: Where they are.
+        update: Whether to write instead of comparing.
+    """
+
+    def __init__(self, directory: str, *, update: bool = False) -> None:
+        self._directory = directory
+        self._update = update
+        self._places: list[tuple[str, str]] = []
+
+    def name(self, place: str, name: str) -> None:
+        """Replace a path (or any text) of this run by a name, longest first."""
+        self._places.append((place, name))
+        self._places.sort(key=lambda pair: -len(pair[0]))
+
+    def normal(self, text: str) -> str:
+        """Return the text with everything replaced that differs from run to run."""
+        for place, name in self._places:
+            text = text.replace(place, name)
+        for pattern, replacement in PATTERNS:
+            text = pattern.sub(replacement, text)
+        return text
+
+    def check(self, name: str, text: str | Iterable[str]) -> None:
+        """Compare a text, or lines, with a golden.
+
+        Args:
+            name: The golden's name below the directory.
+            text: What was found; normalised before it is compared.
+
+        Raises:
+            AssertionError: They differ, or there is no such golden.
+            HarnessError: A frozen golden would be written.
+        """
+        lines = text if isinstance(text, str) else "".join(f"{line}\n" for line in text)
+        found = self.normal(lines if lines.endswith("\n") or not lines else f"{lines}\n")
+        path = os.path.join(self._directory, *name.split("/"))
+        if self._update:
+            self._write(path, found)
+            return
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                expected = file.read()
+        except FileNotFoundError:
+            raise AssertionError(f"no golden {name}; --update-goldens would write:\n{found}") from None
+        if expected != found:
+            lines_of = (expected.splitlines(keepends=True), found.splitlines(keepends=True))
+            diff = "".join(difflib.unified_diff(*lines_of, f"goldens/{name}", "found"))
+            raise AssertionError(f"differs from its golden {name} (--update-goldens writes it):\n{diff}")
+
+    def _write(self, path: str, text: str) -> None:
+        if os.path.relpath(path, self._directory).startswith(FROZEN + os.sep):
+            raise HarnessError(f"{path} is a record of a released format and never rewritten")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(text)

@@ -1,0 +1,81 @@
+"""The one way in which Python is started: the base interpreter, isolated, with a script that sets its own path.
+
+No environment variable, no working directory, no user site and no virtual environment's start-up files take part, so
+a process is what its script says. A virtual environment's ``python.exe`` on Windows is a wrapper that starts a child;
+the base interpreter is the process itself, on every system.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from harness.errors import HarnessError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def interpreter() -> str:
+    """Return the path of the base interpreter."""
+    base: str | None = getattr(sys, "_base_executable", None)
+    return base or sys.executable
+
+
+def command(script: str, *arguments: str) -> list[str]:
+    """Return the command that runs a script that :func:`write_script` wrote."""
+    return [interpreter(), "-I", script, *arguments]
+
+
+def home(package: str) -> str:
+    """Return the directory that has to be on the path for ``import package``, without importing it.
+
+    Raises:
+        HarnessError: There is no such package here.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise HarnessError(f"package {package} isn't installed beside {sys.executable}")
+    inside = os.path.dirname(os.path.abspath(spec.origin))
+    return os.path.dirname(inside) if spec.submodule_search_locations else inside
+
+
+def write_script(path: str, *, packages: Iterable[str], body: str, first: Sequence[str] = ()) -> list[str]:
+    """Write a script and return the command that runs it.
+
+    Args:
+        path: The file to write, replaced if it exists; private to this user.
+        packages: Packages that the script imports beyond the standard library.
+        body: The statements after the path is set.
+        first: Directories that go before all others, for example another build of a package.
+    """
+    places = list(dict.fromkeys([*first, *(home(package) for package in packages)]))
+    text = f"import sys\n\nsys.path[:0] = {places!r}\n{body.rstrip()}\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    return command(path)
+
+
+def write_launcher(path: str, *, side_file: str, token: str) -> list[str]:
+    """Write the launcher of a bundled fake for one test and return its command.
+
+    The command has no shebang and no option of the fake: the side file and the token are in the script alone, so the
+    fake's arguments are the orchestrator's, and a process is found by the script's path in them.
+    """
+    body = (
+        f"TOKEN = {token!r}\n"
+        "from fake_openvmm import main\n\n"
+        'if __name__ == "__main__":\n'
+        f"    sys.exit(main(side_file={side_file!r}))\n"
+    )
+    return write_script(path, packages=("fake_openvmm",), body=body)
+
+
+def as_text(words: Sequence[str]) -> str:
+    """Return a command as one line to paste: shell quoting, or the C runtime's on Windows."""
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)

@@ -1,0 +1,47 @@
+"""What a run was asked for: the options of the plugin, checked, as one value."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+
+BACKENDS = ("fake", "kvm", "mshv", "whp", "qemu")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of one run.
+
+    Attributes:
+        backend: One of :data:`BACKENDS`.
+        artifacts: `--artifacts`, a release or checkout directory of a real OpenVMM.
+        openvmm: `--openvmm`, a whole command that stands in for the backend's.
+        orchestrator: `--orchestrator`, a program that speaks the JSON lines; None is the bundled reference.
+        sweep: ``quick`` or ``full``.
+        timeout_scale: The factor on every deadline.
+        update_goldens: Whether goldens are written instead of compared.
+        directory: The session's directory, short and not made yet.
+    """
+
+    backend: str = "fake"
+    artifacts: str | None = None
+    openvmm: str | None = None
+    orchestrator: str | None = None
+    sweep: str = "quick"
+    timeout_scale: float = 1.0
+    update_goldens: bool = False
+    directory: str = ""
+
+
+def short_root() -> str:
+    """Return the shortest writable directory for temporary files: socket paths have 107 bytes in all."""
+    for place in ("/tmp", tempfile.gettempdir()):  # noqa: S108 - private directories are made below it
+        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+            return place
+    return tempfile.gettempdir()
+
+
+def session_directory() -> str:
+    """Return the name of a directory that nobody has, for all the files of one run."""
+    return os.path.join(short_root(), f"nvx-{os.urandom(4).hex()}")

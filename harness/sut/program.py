@@ -1,0 +1,327 @@
+"""A program that speaks the JSON lines: started, asked, held at steps, killed there, and never waited for blindly.
+
+Its requests go through a pipe that it alone reads, its error output into a file. Its answers come through a pipe too,
+and the end of the *process* is told by its pin, not by the end of that pipe: a VMM that inherited it by mistake can't
+hold the harness up.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+from collections import deque
+from typing import TYPE_CHECKING
+
+from harness.errors import Finding, HarnessError, Late
+from harness.python import as_text
+from harness.sut.protocol import Answer, Args, Hello, Hit, decode, encode, mapping, read_hello
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+    from harness.deadline import Deadline
+    from harness.witness.contract import Host, Pin
+
+CHUNK = 65536
+Crash = tuple[str, int]
+"""A step and the hit at which it is meant."""
+
+
+class ProgramEnded(Finding):
+    """The program ended in the middle of an operation.
+
+    Args:
+        status: Its exit status, negative for a signal.
+        steps: What the operation had announced.
+    """
+
+    def __init__(self, where: str, status: int, steps: tuple[Hit, ...], said: str) -> None:
+        last = f" after {steps[-1]}" if steps else ""
+        super().__init__(where, expected="an answer", found=f"the orchestrator ended with {status}{last}{said}")
+        self.status = status
+        self.steps = steps
+
+
+class Program:
+    """One process of the orchestrator under test.
+
+    Args:
+        command: What to start.
+        host: Pins it.
+        errors: The file that takes its error output, appended.
+        cwd: Its working directory.
+        environment: Its whole environment.
+        started: Told of its PID at once.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        host: Host,
+        errors: str,
+        cwd: str,
+        environment: dict[str, str],
+        started: Callable[[int], None],
+    ) -> None:
+        self.command = list(command)
+        self.errors = errors
+        self.transcript: list[bytes] = []
+        self.hello: Hello | None = None
+        self._buffer = b""
+        self._lines: deque[dict[str, object]] = deque()
+        self._next = 0
+        self._running: Operation | None = None
+        with open(errors, "ab") as file:
+            self._child = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, cwd=cwd, env=environment
+            )
+        started(self._child.pid)
+        self.pid = self._child.pid
+        pin = host.pin(self.pid)
+        if pin is None or self._child.stdin is None or self._child.stdout is None:
+            raise HarnessError(f"{as_text(command)} can't be held")
+        self._pin: Pin = pin
+        self._requests = self._child.stdin
+        self._answers = self._child.stdout
+        self._open = True
+        _unblock(self._answers.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ready(self, deadline: Deadline) -> Hello:
+        """Wait for its hello."""
+        if self.hello is None:
+            self.hello = read_hello(self._read("hello", deadline))
+        return self.hello
+
+    def begin(self, op: str, args: Args, *, pause: Crash | None = None, leave: Crash | None = None) -> Operation:
+        """Ask for an operation and return at once.
+
+        Args:
+            op: The operation.
+            args: Its arguments.
+            pause: Where it shall wait to be resumed or killed.
+            leave: Where it shall end by itself, without any clean-up.
+        """
+        if self._running is not None:
+            raise HarnessError(f"{self._running.where} hasn't ended yet")
+        self._next += 1
+        request: dict[str, object] = {"id": self._next, "op": op, "args": args}
+        if pause is not None:
+            request["pause"] = list(pause)
+        if leave is not None:
+            request["exit"] = list(leave)
+        self._running = Operation(self, self._next, op, pause)
+        self._send(request)
+        return self._running
+
+    def call(self, op: str, args: Args, deadline: Deadline) -> Answer:
+        """Ask for an operation and wait for its end.
+
+        Raises:
+            ProgramEnded: The program ended instead.
+            Late: Neither happened by the deadline.
+        """
+        return self.begin(op, args).answer(deadline)
+
+    def crash(self, op: str, args: Args, at: Crash, way: str, deadline: Deadline) -> tuple[Hit, ...]:
+        """Have the program crash in an operation, and return the steps that it had announced.
+
+        Args:
+            op: The operation.
+            args: Its arguments.
+            at: The step and its hit.
+            way: ``exit``, by itself and without clean-up, or ``kill``, from outside while it is held there.
+            deadline: By when it must have crashed.
+
+        Raises:
+            Finding: The operation ended without passing there.
+        """
+        running = self.begin(op, args, pause=at if way == "kill" else None, leave=at if way == "exit" else None)
+        step = Hit(*at)
+        if way == "kill":
+            running.wait_paused(deadline)
+            self.kill(deadline)
+            return tuple(running.steps)
+        try:
+            answer = running.answer(deadline)
+        except ProgramEnded as ended:
+            if ended.steps and ended.steps[-1] == step:
+                return ended.steps
+            raise
+        raise Finding(f"{op} crashed at {step}", expected="that it fires", found=f"{answer} after {running.trace()}")
+
+    def kill(self, deadline: Deadline) -> None:
+        """End it from outside, with no chance to clean up."""
+        self._pin.end()
+        if not self._pin.wait(deadline):
+            raise Late(f"orchestrator with pid {self.pid} killed", expected="its end", found="it still runs")
+        self._finish()
+
+    def close(self, deadline: Deadline | None = None) -> bool:
+        """End its requests and give it until the deadline to end by itself; then kill it.
+
+        Returns:
+            Whether it ended by itself.
+        """
+        if self._child.returncode is not None:
+            return True
+        self._requests.close()
+        willing = deadline is not None and self._pin.wait(deadline)
+        if not willing:
+            self._pin.end()
+        self._finish()
+        return willing
+
+    def has_exited(self) -> bool:
+        """Tell whether its process has ended."""
+        return self._child.returncode is not None or self._pin.has_exited()
+
+    def take(self, operation: Operation, deadline: Deadline) -> dict[str, object]:
+        """Return the next message of the running operation."""
+        message = self._read(operation.where, deadline, tuple(operation.steps))
+        if message.get("id") != operation.number:
+            raise HarnessError(f"{operation.where}: the orchestrator answered another request: {message!r}")
+        return message
+
+    def done(self) -> None:
+        """Take note that the running operation has ended."""
+        self._running = None
+
+    def resume(self, number: int) -> None:
+        """Let the running operation go on."""
+        self._send({"resume": number})
+
+    def _send(self, message: dict[str, object]) -> None:
+        line = encode(message)
+        self.transcript.append(b"> " + line)
+        try:
+            self._requests.write(line)
+            self._requests.flush()
+        except BrokenPipeError:
+            # Its end is noticed, and told with its status, by whoever waits for the answer.
+            return
+
+    def _read(self, where: str, deadline: Deadline, steps: tuple[Hit, ...] = ()) -> dict[str, object]:
+        while not self._lines:
+            with selectors.DefaultSelector() as selector:
+                if self._open:
+                    selector.register(self._answers, selectors.EVENT_READ)
+                selector.register(self._pin.fileno(), selectors.EVENT_READ)
+                ready = selector.select(deadline.remaining())
+            if self._drain():
+                continue
+            if self._pin.has_exited():
+                # What it wrote last may have come between the two looks.
+                if self._drain() and self._lines:
+                    continue
+                self._finish()
+                raise ProgramEnded(where, self._child.returncode, steps, self._last_words())
+            if not ready and deadline.expired():
+                found = f"nothing after {steps[-1]}" if steps else "nothing"
+                raise Late(where, expected="an answer of the orchestrator", found=found)
+        return self._lines.popleft()
+
+    def _drain(self) -> bool:
+        """Read what there is; tell whether there was anything."""
+        try:
+            data = os.read(self._answers.fileno(), CHUNK)
+        except BlockingIOError:
+            return False
+        self._open = bool(data)
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        self.transcript += [b"< " + line + b"\n" for line in lines]
+        self._lines.extend(decode(line) for line in lines)
+        return self._open
+
+    def _finish(self) -> None:
+        self._child.wait()
+        self._requests.close()
+        self._answers.close()
+        self._pin.close()
+
+    def _last_words(self) -> str:
+        with open(self.errors, "rb") as file:
+            lines = file.read().decode(errors="backslashreplace").strip().splitlines()
+        return f"; its last words: {lines[-1]}" if lines else ""
+
+
+class Operation:
+    """One operation of a program, from its request to its answer.
+
+    Attributes:
+        steps: What it has announced, in order.
+    """
+
+    def __init__(self, program: Program, number: int, op: str, pause: Crash | None) -> None:
+        self._program = program
+        self._pause = pause
+        self._ended: Answer | None = None
+        self.number = number
+        self.op = op
+        self.steps: list[Hit] = []
+
+    @property
+    def where(self) -> str:
+        """What a failure text calls it."""
+        return f"{self.op} at {self.steps[-1]}" if self.steps else self.op
+
+    def trace(self) -> str:
+        """Return the announced steps as one clause."""
+        return " ".join(str(step) for step in self.steps) or "no step"
+
+    def wait_paused(self, deadline: Deadline) -> Hit:
+        """Wait until it is held where a pause was asked.
+
+        Raises:
+            Finding: It ended before that.
+            ProgramEnded: The program ended before that.
+        """
+        if self._pause is None:
+            raise HarnessError(f"{self.op}: no pause was asked")
+        wanted = Hit(*self._pause)
+        while self._ended is None:
+            self._step(deadline)
+            if self.steps and self.steps[-1] == wanted:
+                return wanted
+        found = f"{self._ended} after {self.trace()}"
+        raise Finding(f"{self.op} held at {wanted}", expected="that it gets there", found=found)
+
+    def resume(self) -> None:
+        """Let it go on from where it is held."""
+        self._program.resume(self.number)
+
+    def answer(self, deadline: Deadline) -> Answer:
+        """Wait for its end."""
+        while self._ended is None:
+            self._step(deadline)
+        return self._ended
+
+    def _step(self, deadline: Deadline) -> None:
+        match self._program.take(self, deadline):
+            case {"step": str(step), "hit": int(hit)}:
+                self.steps.append(Hit(step, hit))
+            case {"ok": True, **rest}:
+                self._ended = Answer(ok=True, result=mapping(rest.get("result")), steps=tuple(self.steps))
+                self._program.done()
+            case {"ok": False, "code": str(code), "message": str(message), **rest}:
+                details = mapping(rest.get("details"))
+                steps = tuple(self.steps)
+                self._ended = Answer(ok=False, code=code, message=message, steps=steps, details=details)
+                self._program.done()
+            case message:
+                raise HarnessError(f"{self.where}: the orchestrator said {message!r}")
+
+
+def _unblock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        raise HarnessError("the answers of an orchestrator come through a pipe that can be waited for")
+    os.set_blocking(descriptor, False)

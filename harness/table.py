@@ -1,0 +1,166 @@
+"""What a run of the scenarios says at its end: one table, scenario by backend, and one file for machines.
+
+Both are made by the process that the user started, from what every worker sends with its reports, so they are the
+same with and without parallel workers, and printed once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PROPERTY = "nvx"
+"""The name of the property that a scenario's report carries."""
+
+GROUPS = ("c3", "c4", "c5", "c6", "c7", "crash", "command_line", "image_swap", "lifecycle", "windows")
+"""The markers that make a test a scenario, in the table's order."""
+
+REPORT_FORMAT = 1
+
+
+@dataclass(slots=True)
+class Cell:
+    """One test of a scenario on one backend.
+
+    Attributes:
+        node: Its id, as pytest takes it.
+        scenario: The behaviour that it shows, in words.
+        groups: The markers that it carries of :data:`GROUPS`.
+        backend: What it ran on.
+        cases: The cases of the catalogue that it replays.
+        clauses: The clauses of the specification that it shows.
+        outcome: ``pass``, ``fail`` or ``skip``.
+        reason: Why, for a fail or a skip: one line.
+        evidence: Where the evidence of a failure is.
+    """
+
+    node: str
+    scenario: str
+    groups: list[str]
+    backend: str
+    cases: list[str] = field(default_factory=list[str])
+    clauses: list[str] = field(default_factory=list[str])
+    outcome: str = ""
+    reason: str = ""
+    evidence: str = ""
+
+
+class Table:
+    """Collects the cells of a run."""
+
+    def __init__(self) -> None:
+        self._cells: dict[str, Cell] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._cells)
+
+    def take(self, properties: Iterable[tuple[str, object]], outcome: str, reason: str) -> None:
+        """Take one phase of one test.
+
+        Args:
+            properties: The report's properties; those of other tests than scenarios are ignored.
+            outcome: pytest's word for the phase: ``passed``, ``failed`` or ``skipped``.
+            reason: Why, for the latter two.
+        """
+        for name, value in properties:
+            if name == PROPERTY and isinstance(value, dict):
+                self._note(_cell(cast("dict[str, object]", value)), outcome, reason)
+
+    def cells(self) -> list[Cell]:
+        """Return the cells in the table's order."""
+        return sorted(self._cells.values(), key=lambda cell: (_place(cell), cell.scenario, cell.node))
+
+    def lines(self) -> list[str]:
+        """Return the table as lines of plain text."""
+        rows = self._rows()
+        heads = [(_group(cells[0]), cells[0].scenario, cells[0].backend, _summary(cells)) for cells in rows]
+        names = ("group", "scenario", "backend")
+        width = [max(len(name), *(len(head[place]) for head in heads)) for place, name in enumerate(names)]
+        lines = [f"{'group':{width[0]}}  {'scenario':{width[1]}}  {'backend':{width[2]}}  result"]
+        for (group, scenario, backend, summary), cells in zip(heads, rows, strict=True):
+            lines.append(f"{group:{width[0]}}  {scenario:{width[1]}}  {backend:{width[2]}}  {summary}")
+            lines += [f"{'':{width[0]}}    {line}" for line in _reasons(cells)]
+        counts = [f"{sum(cell.outcome == word for cell in self.cells())} {word}" for word in ("pass", "fail", "skip")]
+        return [*lines, f"{len(rows)} scenarios, {len(self._cells)} cells: {', '.join(counts)}"]
+
+    def report(self, *, backend: str, orchestrator: str) -> str:
+        """Return the report as JSON text.
+
+        Args:
+            backend: The backend of the run.
+            orchestrator: The command of the orchestrator under test, or ``reference``.
+        """
+        cells = [asdict(cell) for cell in self.cells()]
+        document = {"format": REPORT_FORMAT, "backend": backend, "orchestrator": orchestrator, "cells": cells}
+        return json.dumps(document, indent=2) + "\n"
+
+    def _note(self, cell: Cell, outcome: str, reason: str) -> None:
+        known = self._cells.setdefault(cell.node, cell)
+        known.evidence = cell.evidence or known.evidence
+        word = {"passed": "pass", "failed": "fail", "skipped": "skip"}[outcome]
+        # A failed phase is the last word; a later phase that passes takes nothing back.
+        if known.outcome in {"", "pass"}:
+            known.outcome, known.reason = word, reason
+
+    def _rows(self) -> list[list[Cell]]:
+        rows: dict[tuple[str, str, str], list[Cell]] = {}
+        for cell in self.cells():
+            rows.setdefault((_group(cell), cell.scenario, cell.backend), []).append(cell)
+        return list(rows.values())
+
+
+def words(function: str) -> str:
+    """Return a test function's name as the behaviour that it shows."""
+    return function.removeprefix("test_").replace("_", " ")
+
+
+def _cell(value: dict[str, object]) -> Cell:
+    return Cell(
+        node=str(value["node"]),
+        scenario=str(value["scenario"]),
+        groups=_strings(value["groups"]),
+        backend=str(value["backend"]),
+        cases=_strings(value["cases"]),
+        clauses=_strings(value["clauses"]),
+        evidence=str(value.get("evidence", "")),
+    )
+
+
+def _strings(value: object) -> list[str]:
+    return [str(entry) for entry in cast("list[object]", value)] if isinstance(value, list) else []
+
+
+def _place(cell: Cell) -> int:
+    return min((GROUPS.index(group) for group in cell.groups if group in GROUPS), default=len(GROUPS))
+
+
+def _group(cell: Cell) -> str:
+    place = _place(cell)
+    return GROUPS[place] if place < len(GROUPS) else "-"
+
+
+def _summary(cells: list[Cell]) -> str:
+    counts = {word: sum(cell.outcome == word for cell in cells) for word in ("fail", "pass", "skip")}
+    if len(cells) == 1:
+        return next(word for word, count in counts.items() if count)
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+
+def _reasons(cells: list[Cell]) -> list[str]:
+    lines = [f"fail {_parameters(cell)}{cell.reason}" for cell in cells if cell.outcome == "fail"]
+    skipped: dict[str, int] = {}
+    for cell in cells:
+        if cell.outcome == "skip":
+            skipped[cell.reason] = skipped.get(cell.reason, 0) + 1
+    for reason, count in skipped.items():
+        lines.append(f"skip {reason}" if count == 1 else f"skip {reason} ({count} cells)")
+    return lines
+
+
+def _parameters(cell: Cell) -> str:
+    _, bracket, rest = cell.node.partition("[")
+    return f"{bracket}{rest}: " if bracket else ""

@@ -1,0 +1,126 @@
+"""What every operating system must be able to tell the witnesses: one contract, one module per system below it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from harness.deadline import Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One process at one moment.
+
+    Attributes:
+        pid: Its number.
+        name: Its name as the kernel shows it.
+        state: One letter: R, S, D, Z, T, X...
+        parent: The number of its parent.
+        session: The number of its session.
+        start: When it started, in the kernel's own unit.
+    """
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    session: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Descriptor:
+    """One open descriptor: which number names which object."""
+
+    number: int
+    device: int
+    inode: int
+    target: str
+
+
+class Pin(Protocol):
+    """One process, held: its number can't be given to another one unnoticed."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """When it started, in the kernel's own unit."""
+        ...
+
+    def has_exited(self) -> bool:
+        """Tell whether its last thread has ended; a zombie without live threads has."""
+        ...
+
+    def wait(self, deadline: Deadline) -> bool:
+        """Wait for that; False once the deadline has passed."""
+        ...
+
+    def end(self) -> None:
+        """End it with the signal that can't be caught; a process that has exited is left alone."""
+        ...
+
+    def reap(self) -> int | None:
+        """Take it off the table if it is a child of ours that has exited; return its status, negative for a signal."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable at the exit."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class Host(Protocol):
+    """The operating system as the witnesses see it."""
+
+    def adopt_orphans(self) -> None:
+        """Become the parent of every descendant whose parent ends."""
+        ...
+
+    def pin(self, pid: int) -> Pin | None:
+        """Hold a process; None if there is none of that number."""
+        ...
+
+    def processes(self) -> list[int]:
+        """Return the numbers of all processes that this user sees."""
+        ...
+
+    def stat(self, pid: int) -> Stat | None:
+        """Look at one process; None if there is none."""
+        ...
+
+    def arguments(self, pid: int) -> list[str]:
+        """Return a process's arguments; empty for a zombie and for one that is gone."""
+        ...
+
+    def descriptors(self, pid: int) -> list[Descriptor] | None:
+        """Return a process's descriptor table; None if it is gone or not ours to look at."""
+        ...
+
+    def holders(self, device: int, inode: int) -> list[int]:
+        """Return the processes that have this object open under any number."""
+        ...
+
+    def is_locked(self, path: str) -> bool | None:
+        """Tell whether somebody holds the file's lock, by trying it; None if there is no such file."""
+        ...
+
+    def explain(self, pid: int) -> str:
+        """Return what can be told of a process that should be gone: state, wait channel, threads, descriptors."""
+        ...
+
+    def mounts(self, below: str) -> list[str]:
+        """Return the mount points at or below a directory."""
+        ...
+
+    def sockets(self, below: str) -> list[str]:
+        """Return the bound sockets below a directory that some process still has open."""
+        ...

@@ -1,0 +1,86 @@
+"""The sweep at the end of each test: what is left is explained, then ended, and fails the test."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from harness.deadline import until
+from harness.witness.evidence import sandbox_files
+
+if TYPE_CHECKING:
+    from harness.deadline import Deadline
+    from harness.witness.contract import Host
+    from harness.witness.evidence import Evidence
+    from harness.witness.processes import Processes
+
+RUNTIME_FILES = ("control.sock", "control.capability", "runtime.json", "launch.json")
+"""What must not stay behind once no VMM of a sandbox runs."""
+
+
+def sweep(
+    *,
+    host: Host,
+    processes: Processes,
+    evidence: Evidence,
+    root: str,
+    state: str,
+    own: frozenset[str],
+    grace: Deadline,
+    deadline: Deadline,
+) -> list[str]:
+    """Find what a test left behind, keep its explanation and end it.
+
+    Args:
+        host: The operating system's half of the witnesses.
+        processes: The process witness of the test.
+        evidence: Where explanations are kept.
+        root: The test's directory, which the harness removes afterwards.
+        state: The state root in it.
+        own: The names in ``root`` that the harness made itself.
+        grace: Until when a process may end by itself.
+        deadline: By when what was ended must be gone.
+
+    Returns:
+        One line for each thing left, empty if the test was clean.
+    """
+    # What is on its way out is no leftover: the same second in which a held lock is looked at again.
+    until(lambda: not processes.look(), grace)
+    left = [f"process {one}" for one in _end(host, processes, evidence, deadline)]
+    found = [f"mount {point}" for point in host.mounts(root)]
+    found += [f"socket {path}" for path in host.sockets(state)]
+    found += [f"file {path}" for path in _strangers(root, own)]
+    # The runtime files of a VMM that had to be ended here are its consequence, not a second finding.
+    return [*left, *found, *([] if left else [f"file {path}" for path in _runtime_files(state)])]
+
+
+def _end(host: Host, processes: Processes, evidence: Evidence, deadline: Deadline) -> list[str]:
+    found: list[str] = []
+    # What is ended may have had children that come to us only now.
+    while survivors := processes.look():
+        for one in survivors:
+            found.append(str(one))
+            evidence.keep(f"survivors/{one.pin.pid}.txt", host.explain(one.pin.pid))
+        for one in survivors:
+            one.pin.end()
+        if not all(one.pin.wait(deadline) for one in survivors):
+            found.append("and it can't be ended")
+            break
+    return found
+
+
+def _strangers(root: str, own: frozenset[str]) -> list[str]:
+    return sorted(os.path.join(root, name) for name in os.listdir(root) if name not in own)
+
+
+def _runtime_files(state: str) -> list[str]:
+    found: list[str] = []
+    for name in RUNTIME_FILES:
+        for path in sandbox_files(state, name):
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:
+                continue
+            found.append(f"{path} ({stat.filemode(status.st_mode)})")
+    return sorted(found)

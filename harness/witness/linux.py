@@ -1,0 +1,230 @@
+"""The witnesses' look at Linux: procfs read as bytes, processes held by pidfds."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from harness.deadline import Clock, until
+from harness.errors import HarnessError
+from harness.witness.contract import Descriptor, Stat
+
+if TYPE_CHECKING:
+    from harness.deadline import Deadline
+
+assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
+
+PR_SET_CHILD_SUBREAPER = 36
+UNIX_FIELDS = 7
+RECENT = 5.0
+"""Seconds after its fork in which a process without arguments is taken for one in the middle of its exec."""
+
+
+class LinuxPin:
+    """A process held by its pidfd; see :class:`harness.witness.contract.Pin`."""
+
+    __slots__ = ("_fd", "pid", "start")
+
+    def __init__(self, pid: int, fd: int, start: int) -> None:
+        self.pid = pid
+        self.start = start
+        self._fd = fd
+
+    def has_exited(self) -> bool:
+        """Tell whether the pidfd is readable: the whole thread group has ended, reaped or not."""
+        return bool(_readable(self._fd, 0))
+
+    def wait(self, deadline: Deadline) -> bool:
+        """Wait for the exit event."""
+        while not _readable(self._fd, deadline.milliseconds()):
+            if deadline.expired():
+                return False
+        return True
+
+    def end(self) -> None:
+        """Send SIGKILL through the pidfd."""
+        try:
+            signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def reap(self) -> int | None:
+        """Reap this process alone; another's status is never taken."""
+        try:
+            ended = os.waitid(os.P_PIDFD, self._fd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def fileno(self) -> int:
+        """Return the pidfd."""
+        return self._fd
+
+    def close(self) -> None:
+        """Close the pidfd."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class LinuxHost:
+    """See :class:`harness.witness.contract.Host`."""
+
+    def adopt_orphans(self) -> None:
+        """Make this process a subreaper."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise HarnessError(f"can't become a subreaper: {os.strerror(ctypes.get_errno())}")
+
+    def pin(self, pid: int) -> LinuxPin | None:
+        """Open a pidfd, then read the start time of what it holds."""
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError as error:
+            # EINVAL: the number of a thread that leads no group.
+            if error.errno in {errno.ESRCH, errno.EINVAL}:
+                return None
+            raise
+        stat = self.stat(pid)
+        if stat is None:
+            os.close(fd)
+            return None
+        return LinuxPin(pid, fd, stat.start)
+
+    def processes(self) -> list[int]:
+        """List /proc."""
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+    def stat(self, pid: int) -> Stat | None:
+        """Parse /proc/PID/stat after the last parenthesis: the name may hold anything."""
+        raw = _read(f"/proc/{pid}/stat")
+        if raw is None:
+            return None
+        head, _, tail = raw.rpartition(b")")
+        fields = tail.split()
+        name = head.partition(b"(")[2].decode(errors="backslashreplace")
+        return Stat(pid, name, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+
+    def arguments(self, pid: int) -> list[str]:
+        """Split /proc/PID/cmdline.
+
+        In the middle of its exec a process shows no arguments, and whoever started it may know of the exec already
+        (its close-on-exec pipe ends before the new arguments are in place): such a one is looked at again.
+        """
+        path = f"/proc/{pid}/cmdline"
+        raw = _read(path)
+        if not raw and self._is_in_exec(pid):
+            until(lambda: bool(_read(path)) or not self._is_in_exec(pid), Clock().after(1))
+            raw = _read(path)
+        return [os.fsdecode(word) for word in (raw or b"").split(b"\0")[:-1]]
+
+    def _is_in_exec(self, pid: int) -> bool:
+        stat = self.stat(pid)
+        if stat is None or _age(stat) > RECENT:
+            return False
+        try:
+            # Kernel threads, zombies and leaders that ended before their threads have none.
+            return bool(os.readlink(f"/proc/{pid}/exe"))
+        except OSError:
+            return False
+
+    def descriptors(self, pid: int) -> list[Descriptor] | None:
+        """Walk /proc/PID/fd."""
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            return None
+        found: list[Descriptor] = []
+        for name in names:
+            path = f"/proc/{pid}/fd/{name}"
+            try:
+                status = os.stat(path)
+                found.append(Descriptor(int(name), status.st_dev, status.st_ino, os.readlink(path)))
+            except OSError:
+                continue
+        return sorted(found)
+
+    def holders(self, device: int, inode: int) -> list[int]:
+        """Look through every descriptor table that this user may read."""
+        return [
+            pid
+            for pid in self.processes()
+            if any(one.device == device and one.inode == inode for one in self.descriptors(pid) or ())
+        ]
+
+    def is_locked(self, path: str) -> bool | None:
+        """Try the lock on an open description of our own."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(fd)
+
+    def explain(self, pid: int) -> str:
+        """Collect what procfs says."""
+        lines = [f"pid {pid}", f"arguments {self.arguments(pid)!r}", f"stat {self.stat(pid)}"]
+        for name in ("wchan", "syscall", "stack"):
+            text = (_read(f"/proc/{pid}/{name}") or b"(not readable)").decode(errors="backslashreplace").rstrip()
+            lines += [f"{name}: {line}" for line in text.splitlines()]
+        try:
+            threads = sorted(os.listdir(f"/proc/{pid}/task"))
+        except OSError:
+            threads = []
+        lines.append(f"threads {' '.join(threads)}")
+        lines += [f"descriptor {one.number} {one.target}" for one in self.descriptors(pid) or ()]
+        return "\n".join(lines)
+
+    def mounts(self, below: str) -> list[str]:
+        """Read /proc/self/mountinfo."""
+        raw = _read("/proc/self/mountinfo") or b""
+        points = [_unescape(line.split()[4]) for line in raw.splitlines()]
+        return sorted(point for point in points if _is_below(point, below))
+
+    def sockets(self, below: str) -> list[str]:
+        """Read /proc/net/unix, which lists a socket for as long as a process has it open."""
+        raw = _read("/proc/net/unix") or b""
+        rows = [line.split(None, UNIX_FIELDS) for line in raw.splitlines()]
+        paths = {os.fsdecode(row[UNIX_FIELDS]) for row in rows if len(row) > UNIX_FIELDS}
+        return sorted(path for path in paths if _is_below(path, below))
+
+
+def _age(stat: Stat) -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start / os.sysconf("SC_CLK_TCK")
+
+
+def _readable(fd: int, milliseconds: int) -> bool:
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(milliseconds))
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _unescape(word: bytes) -> str:
+    return os.fsdecode(word.replace(rb"\040", b" ").replace(rb"\011", b"\t").replace(rb"\134", b"\\"))
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -1,0 +1,195 @@
+"""The process witness: which VMMs run, found without asking the orchestrator and without any environment variable.
+
+A process is a VMM of this test if one of its arguments is exactly the test's launcher, if it said the test's token on
+the channel, or if it holds the claim on a sandbox's log. Orphans come to this process (a subreaper) and are known by
+that. Everything seen is held by a pin from then on, so that its end is an event and its number can't deceive.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.deadline import until
+from harness.errors import Finding, Late
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from harness.deadline import Deadline
+    from harness.witness.contract import Host, Pin
+
+SHOWN_WORDS = 4
+"""How many words of its command a text shows: interpreter, option, launcher and one more."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """A process that a witness has seen.
+
+    Attributes:
+        pin: It, held.
+        arguments: Its arguments at the first look.
+        reasons: How it was found: ``launcher``, ``token``, ``claim``, ``child of a VMM``, ``adopted``.
+    """
+
+    pin: Pin
+    arguments: list[str]
+    reasons: set[str] = field(default_factory=set[str])
+
+    @property
+    def is_vmm(self) -> bool:
+        """Whether it is a VMM itself, not something that a VMM started."""
+        return bool(self.reasons & {"launcher", "token", "claim"}) and "child of a VMM" not in self.reasons
+
+    def __str__(self) -> str:
+        shown = " ".join(self.arguments[:SHOWN_WORDS]).encode("unicode_escape").decode()
+        return f"pid {self.pin.pid} ({', '.join(sorted(self.reasons))}): {shown}"
+
+
+class Processes:
+    """All processes of one test.
+
+    Args:
+        host: The operating system's half.
+        needle: The argument that only VMMs of this test have: the launcher's path, or the state root for a real VMM.
+        token: The token of the test, found anywhere in an argument.
+        logs: Called for the log files whose holders are VMMs.
+    """
+
+    def __init__(self, host: Host, *, needle: str, token: str, root: str) -> None:
+        self._host = host
+        self._needle = needle
+        self._token = token
+        self._root = root
+        self._seen: dict[tuple[int, int], Seen] = {}
+        self._own: set[int] = set()
+        host.adopt_orphans()
+        self._before = set(self._children())
+
+    def own(self, pid: int) -> None:
+        """Name a child that the harness started itself: an orchestrator, a command. It is no orphan and no VMM."""
+        self._own.add(pid)
+
+    def said(self, pid: int, pin: Pin) -> None:
+        """Take a process that said the token on the channel."""
+        known = self._seen.get((pid, pin.start))
+        if known is not None:
+            pin.close()
+            known.reasons.add("token")
+            return
+        self._seen[pid, pin.start] = Seen(pin, self._host.arguments(pid), {"token"})
+
+    def look(self) -> list[Seen]:
+        """Look at the whole process table now; return those of this test that are alive, reaping the rest."""
+        vmms: set[int] = set()
+        claims = self._claims()
+        table = {pid: self._host.arguments(pid) for pid in self._host.processes() if pid != os.getpid()}
+        for pid, arguments in table.items():
+            if pid not in self._own and (self._needle in arguments or pid in claims):
+                vmms.add(pid)
+        for pid in vmms:
+            stat = self._host.stat(pid)
+            below = stat is not None and stat.parent in vmms
+            reason = "launcher" if self._needle in table[pid] else "claim"
+            self._note(pid, table[pid], reason, *(["child of a VMM"] if below else []))
+        for pid, arguments in table.items():
+            if pid not in self._own and any(self._token in word for word in arguments):
+                self._note(pid, arguments, "bears the token")
+        for pid in set(self._children()) - self._own - self._before:
+            self._note(pid, table.get(pid, []), "adopted")
+        return self.alive()
+
+    def alive(self) -> list[Seen]:
+        """Return what was seen at any look and hasn't exited."""
+        found: list[Seen] = []
+        for one in self._seen.values():
+            if one.pin.has_exited():
+                one.pin.reap()
+            else:
+                found.append(one)
+        return sorted(found, key=lambda one: (one.pin.start, one.pin.pid))
+
+    def vmms(self) -> list[Seen]:
+        """Look now, and return the VMMs that are alive."""
+        return [one for one in self.look() if one.is_vmm]
+
+    def one(self, where: str) -> Seen:
+        """Look now and return the one VMM that must be alive.
+
+        Raises:
+            Finding: There is none, or more than one.
+        """
+        found = self.vmms()
+        if len(found) != 1:
+            raise Finding(where, expected="exactly one VMM alive", found=described(found))
+        return found[0]
+
+    def none(self, where: str, deadline: Deadline) -> None:
+        """Wait until no VMM is alive.
+
+        Raises:
+            Late: One still is at the deadline.
+        """
+        while found := self.vmms():
+            if not found[0].pin.wait(deadline):
+                raise Late(where, expected="no VMM alive", found=described(found))
+            found[0].pin.reap()
+
+    def close(self) -> None:
+        """Reap what has exited and let go of every pin."""
+        self.alive()
+        for one in self._seen.values():
+            one.pin.close()
+        self._seen.clear()
+
+    def _note(self, pid: int, arguments: list[str], *reasons: str) -> None:
+        pin = self._host.pin(pid)
+        if pin is None:
+            return
+        known = self._seen.get((pid, pin.start))
+        if known is not None:
+            pin.close()
+            known.reasons.update(reasons)
+            return
+        # Between the listing and the pin the number may have passed on: look again through the pin.
+        if not pin.has_exited() and self._host.arguments(pid) != arguments:
+            pin.close()
+            return
+        self._seen[pid, pin.start] = Seen(pin, arguments, set(reasons))
+
+    def _children(self) -> Iterable[int]:
+        mine = os.getpid()
+        return [pid for pid in self._host.processes() if (s := self._host.stat(pid)) is not None and s.parent == mine]
+
+    def _claims(self) -> set[int]:
+        found: set[int] = set()
+        for log in self._logs():
+            try:
+                status = os.stat(log, follow_symlinks=False)
+            except OSError:
+                continue
+            if self._host.is_locked(log):
+                found.update(self._host.holders(status.st_dev, status.st_ino))
+        return found - self._own
+
+    def _logs(self) -> list[str]:
+        try:
+            with os.scandir(self._root) as entries:
+                return [os.path.join(entry.path, "openvmm.log") for entry in entries if entry.is_dir()]
+        except OSError:
+            return []
+
+
+def described(found: list[Seen]) -> str:
+    """Return a list of processes as one clause."""
+    return f"{len(found)}: " + "; ".join(str(one) for one in found) if found else "none"
+
+
+def claim_is_held(host: Host, log: str, deadline: Deadline) -> bool:
+    """Tell whether a log's claim is held; a held one is looked at again until the deadline.
+
+    A process that another thread forks holds copies of every descriptor until its exec, so one look isn't enough.
+    """
+    return not until(lambda: host.is_locked(log) is not True, deadline)

@@ -1,0 +1,231 @@
+"""One test's world: a short directory of its own, and everything that acts in it or watches it.
+
+An orchestrator under test is started in it, crashed and started again; its VMMs come from a launcher that only this
+test has; the witnesses judge by what they see, and the sweep at the end ends and reports whatever is left.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness import python, witness
+from harness.channel import Channel
+from harness.deadline import Clock
+from harness.errors import HarnessError, Late
+from harness.sut.program import Program
+from harness.witness.evidence import Evidence
+from harness.witness.leftovers import sweep
+from harness.witness.processes import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.backends.contract import Artifacts, Backend
+    from harness.deadline import Deadline
+    from harness.settings import Settings
+
+OPERATION = 30.0
+"""Seconds that an operation of an orchestrator may take before the scenario gives up on it."""
+
+ENDING = 10.0
+"""Seconds that what is ended may take to be gone."""
+
+GRACE = 1.0
+"""Seconds that a process has to end by itself before it counts as left behind."""
+
+ENDPOINT_LIMIT = 80
+OWN_NAMES = frozenset({"s", "vmm.py", "side.json", "channel", "fake", "out", "reference.py", "nvx-ref.py", "images"})
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that has ended.
+
+    Attributes:
+        status: Its exit status, negative for a signal.
+        stdout: What it printed.
+        stderr: What it printed as errors.
+    """
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class World:
+    """Everything of one test.
+
+    Args:
+        settings: The run's options.
+        backend: What VMMs run on.
+        label: The test's name, for its evidence.
+
+    Attributes:
+        root: The test's directory.
+        state: The state root: the parent of sandboxes.
+        token: The test's token.
+        clock: Makes deadlines.
+        host: The witnesses' look at the operating system.
+        processes: The process witness.
+        channel: The fakes' channel.
+        vmm: The backend's part in this test.
+        artifacts: What VMs boot from.
+    """
+
+    def __init__(self, settings: Settings, backend: Backend, *, label: str) -> None:
+        self._settings = settings
+        self.backend = backend
+        self.clock = Clock(settings.timeout_scale)
+        self.token = secrets.token_hex(8)
+        self.root = _make_root(settings.directory)
+        self.state = os.path.join(self.root, "s")
+        os.mkdir(self.state, 0o700)
+        os.mkdir(os.path.join(self.root, "out"), 0o700)
+        slug = re.sub(r"[^\w.-]+", "-", label).strip("-")[:80]
+        self._evidence_directory = os.path.join(settings.directory, "evidence", f"{slug}-{self.token[:4]}")
+        self.evidence = Evidence(self._evidence_directory, root=self.state)
+        channel = os.path.join(self.root, "channel")
+        self.vmm = backend.begin(self.root, token=self.token, channel=channel, evidence=os.path.join(self.root, "fake"))
+        self.host = witness.host()
+        self.processes = Processes(self.host, needle=self.vmm.needle, token=self.token, root=self.state)
+        self.channel = Channel(channel, token=self.token, processes=self.processes, host=self.host)
+        self.artifacts: Artifacts = backend.artifacts(os.path.join(settings.directory, f"a{os.getpid()}"))
+        self._programs: list[Program] = []
+        self._swept = False
+        self._left = ""
+
+    def soon(self, seconds: float = OPERATION) -> Deadline:
+        """Return a deadline for one operation."""
+        return self.clock.after(seconds)
+
+    def sandbox(self, name: str) -> str:
+        """Return the directory of a sandbox, refusing a name whose endpoint would be too long for the harness."""
+        path = os.path.join(self.state, name)
+        if len(os.fsencode(os.path.join(path, "control.sock"))) >= ENDPOINT_LIMIT:
+            raise HarnessError(f"{path}: endpoints of scenarios stay under {ENDPOINT_LIMIT} bytes")
+        return path
+
+    def orchestrator(self) -> Program:
+        """Start the orchestrator under test and wait for its hello."""
+        if self._settings.orchestrator is not None:
+            command = shlex.split(self._settings.orchestrator)
+        else:
+            command = python.write_script(
+                os.path.join(self.root, "reference.py"),
+                packages=("harness", "nvx_ref", "msgspec"),
+                body="from harness.sut.reference import main\n\nsys.exit(main())\n",
+            )
+        program = Program(
+            command,
+            host=self.host,
+            errors=os.path.join(self.root, "out", f"orchestrator-{len(self._programs)}.txt"),
+            cwd=self.root,
+            environment=environment(),
+            started=self.processes.own,
+        )
+        self._programs.append(program)
+        program.ready(self.soon())
+        self.evidence.learn()
+        return program
+
+    def nvx_ref(self, *arguments: str) -> Completed:
+        """Run the reference's command line to its end, as a user would; its output goes to files."""
+        command = python.write_script(
+            os.path.join(self.root, "nvx-ref.py"),
+            packages=("nvx_ref", "msgspec", "click"),
+            body='from nvx_ref.cli import main\n\nsys.argv[0] = "nvx-ref"\nsys.exit(main())\n',
+        )
+        return self.run([*command, *arguments])
+
+    def run(self, command: Sequence[str]) -> Completed:
+        """Run a command to its end."""
+        number = len(os.listdir(os.path.join(self.root, "out")))
+        paths = [os.path.join(self.root, "out", f"command-{number}.{stream}") for stream in ("out", "err")]
+        with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
+            child = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.root, env=environment()
+            )
+            self.processes.own(child.pid)
+            try:
+                child.wait(self.soon().remaining())
+            except subprocess.TimeoutExpired:
+                self.evidence.keep(f"late/{child.pid}.txt", self.host.explain(child.pid))
+                child.kill()
+                child.wait()
+                raise Late(python.as_text(command), expected="its end", found="it still runs") from None
+        self.evidence.learn()
+        texts: list[str] = []
+        for path in paths:
+            with open(path, encoding="utf-8", errors="backslashreplace") as file:
+                texts.append(file.read())
+        return Completed(child.returncode, *texts)
+
+    def sweep(self) -> str:
+        """End everything of the test; return what was left that shouldn't have been, as text."""
+        if self._swept:
+            return self._left
+        self._swept = True
+        late = [program for program in self._programs if not program.close(self.soon(ENDING))]
+        self.channel.pump()
+        left = [f"process of the orchestrator, pid {program.pid}, after the end of its requests" for program in late]
+        left += sweep(
+            host=self.host,
+            processes=self.processes,
+            evidence=self.evidence,
+            root=self.root,
+            state=self.state,
+            own=OWN_NAMES,
+            grace=self.soon(GRACE),
+            deadline=self.soon(ENDING),
+        )
+        if left:
+            self.keep()
+            self._left = "\n".join(["the test left behind:", *(f"  {line}" for line in left)])
+        return self._left
+
+    def keep(self) -> str:
+        """Keep the evidence of the test and return its directory."""
+        if os.path.isdir(self.root):
+            self.evidence.keep_files("state", [self.state])
+            self.evidence.keep_files("said", [os.path.join(self.root, name) for name in ("out", "fake")])
+            for number, program in enumerate(self._programs):
+                self.evidence.keep(f"transcript-{number}.txt", b"".join(program.transcript))
+            for one in self.processes.alive():
+                self.evidence.keep(f"alive/{one.pin.pid}.txt", self.host.explain(one.pin.pid))
+        return self._evidence_directory
+
+    def close(self) -> str:
+        """Sweep if nobody has, and remove the test's directory; return what was left, if nobody was told yet."""
+        told = self._swept
+        left = self.sweep()
+        self.channel.close()
+        self.processes.close()
+        # What is mounted here belongs to somebody else: nothing below it may go.
+        if not self.host.mounts(self.root):
+            shutil.rmtree(self.root)
+        return "" if told else left
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of everything that is started: this one without what would steer it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("NVX_", "PYTHON", "COV"))}
+
+
+def _make_root(session: str) -> str:
+    os.makedirs(session, mode=0o700, exist_ok=True)
+    number = 0
+    while True:
+        path = os.path.join(session, f"{os.getpid()}.{number}")
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            number += 1
+        else:
+            return path

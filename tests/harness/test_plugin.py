@@ -1,0 +1,112 @@
+"""The plugin through pytest's own black box: options, markers, table, report, and that it leaves others alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from harness import python
+
+pytest_plugins = ["pytester"]
+
+SCENARIOS = """
+import pytest
+
+@pytest.mark.c6
+@pytest.mark.case("T60", "T61")
+@pytest.mark.spec("620.scope3.k")
+@pytest.mark.parametrize("way", ["exit", "kill"])
+def test_it_goes_on(way):
+    pass
+
+@pytest.mark.c3
+@pytest.mark.skipif(True, reason="needs mkfs.erofs (package erofs-utils)")
+def test_cold_boot():
+    pass
+
+@pytest.mark.crash
+@pytest.mark.parametrize("step", ["start.spawned", "start.locked"])
+def test_every_step(step):
+    assert step != "start.locked", f"crash at {step}: expected one VMM, found none"
+
+def test_no_scenario():
+    pass
+"""
+
+TABLE = [
+    "group  scenario    backend  result",
+    "c3     cold boot   fake     skip",
+    "         skip needs mkfs.erofs (package erofs-utils)",
+    "c6     it goes on  fake     2 pass",
+    "crash  every step  fake     1 fail, 1 pass",
+    "         fail [[]start.locked[]]: AssertionError: crash at start.locked: expected one VMM, found none",
+    "3 scenarios, 5 cells: 3 pass, 1 fail, 1 skip",
+]
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
+def test_the_table_is_printed_once_and_the_report_holds_every_cell(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    pytester.makepyfile(SCENARIOS)
+    result = pytester.runpytest_subprocess("--nvx-report", "report.json", *workers)
+    result.assert_outcomes(passed=4, failed=1, skipped=1)
+    result.stdout.fnmatch_lines(["*= scenarios on fake =*", *TABLE], consecutive=True)
+    assert result.stdout.str().count("3 scenarios, 5 cells") == 1
+    report = json.loads((pytester.path / "report.json").read_text())
+    assert (report["format"], report["backend"], report["orchestrator"]) == (1, "fake", "reference")
+    cell = next(cell for cell in report["cells"] if cell["node"].endswith("test_it_goes_on[kill]"))
+    assert cell["cases"] == ["T60", "T61"]
+    assert cell["clauses"] == ["620.scope3.k"]
+    assert cell["outcome"] == "pass"
+    assert [cell["outcome"] for cell in report["cells"]].count("skip") == 1
+
+
+def test_a_run_without_scenarios_says_nothing_and_makes_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_other():\n    pass\n")
+    result = pytester.runpytest_subprocess("-q")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*scenarios on*")
+
+
+@pytest.mark.parametrize("name", ["kvm", "mshv", "whp", "qemu"])
+def test_a_chosen_backend_that_cannot_run_is_refused_before_any_test(pytester: pytest.Pytester, name: str) -> None:
+    pytester.makepyfile("def test_other():\n    open('ran', 'w').close()\n")
+    result = pytester.runpytest_subprocess("--backend", name)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR == 4
+    result.stderr.fnmatch_lines([f"ERROR: --backend {name} can't run here; missing: *"])
+    assert not (pytester.path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [["--backend", "xen"], ["--sweep", "some"], ["--timeout-scale", "0"], ["--timeout-scale", "inf"]]
+)
+def test_a_wrong_option_is_a_usage_error(pytester: pytest.Pytester, options: list[str]) -> None:
+    result = pytester.runpytest_subprocess(*options)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"*{options[0]}*"])
+
+
+def test_every_marker_of_the_design_is_registered(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--markers")
+    names = set(re.findall(r"@pytest\.mark\.(\w+)", result.stdout.str()))
+    wanted = "c3 c4 c5 c6 c7 crash command_line image_swap lifecycle windows case spec"
+    assert set(wanted.split()) <= names
+
+
+def test_the_plugin_imports_nothing_that_a_scenario_alone_needs() -> None:
+    places = [python.home("pytest"), python.home("harness")]
+    body = f"""
+import sys
+sys.path[:0] = {places!r}
+import pytest
+before = set(sys.modules)
+import harness.plugin
+print(*sorted(set(sys.modules) - before))
+"""
+    command = [python.interpreter(), "-I", "-c", body]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["harness", "harness.errors", "harness.plugin", "harness.settings", "harness.table"]
