@@ -1,1 +1,34 @@
-"""The only place that knows the operating system."""
+"""The only place that knows the operating system: ``process``, ``spawn``, ``files`` and ``endpoint`` of this one.
+
+What they promise is in :mod:`nvx_ref.platform.contract` and :mod:`nvx_ref.platform.modules`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from nvx_ref.errors import Refused
+
+if sys.platform == "linux":
+    from nvx_ref.platform.linux import endpoint, files, process, spawn
+elif TYPE_CHECKING:
+    # Declared, not written yet.
+    from nvx_ref.platform.windows import (  # pyright: ignore[reportMissingModuleSource]
+        endpoint,  # pyright: ignore[reportMissingModuleSource]
+        files,  # pyright: ignore[reportMissingModuleSource]
+        process,  # pyright: ignore[reportMissingModuleSource]
+        spawn,  # pyright: ignore[reportMissingModuleSource]
+    )
+else:
+    raise Refused("this build runs on Linux only", subject=f"platform {sys.platform}", hint="use a Linux host")
+
+if TYPE_CHECKING:
+    from nvx_ref.platform import modules
+
+    _process: modules.ProcessModule = process
+    _spawn: modules.SpawnModule = spawn
+    _files: modules.FilesModule = files
+    _endpoint: modules.EndpointModule = endpoint
+
+__all__ = ["endpoint", "files", "process", "spawn"]

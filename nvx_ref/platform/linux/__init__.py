@@ -1,1 +1,1 @@
-"""Linux: pidfds, flock, descriptors by number."""
+"""Linux: pidfds, descriptors and directories by descriptor, flock, AF_UNIX."""

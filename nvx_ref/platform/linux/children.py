@@ -1,0 +1,124 @@
+"""The children that this process has spawned and not yet reaped.
+
+A child is reaped by whoever first sees its exit through any pin, and its status kept. Reaping is always of one
+named child: ``waitpid(-1)`` would take the status of somebody else's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import allocate_lock
+
+from nvx_ref.platform.contract import Unpinnable
+
+assert sys.platform == "linux"
+
+from nvx_ref.platform.linux import pidfd, procfs
+
+_children: dict[int, OwnChild] = {}
+
+
+class OwnChild:
+    """One child of this process.
+
+    Args:
+        pid: Its number, which stays its own until it is reaped.
+        fd: A hold on it, which this owns; None on a kernel without pidfds.
+    """
+
+    __slots__ = ("_lock", "fd", "pid", "reaped", "status")
+
+    def __init__(self, pid: int, fd: int | None) -> None:
+        self.pid = pid
+        self.fd = fd
+        self.reaped = False
+        self.status: int | None = None
+        self._lock = allocate_lock()
+
+    def collect(self) -> bool:
+        """Reap it if it has ended; tell whether it has."""
+        with self._lock:
+            if self.reaped:
+                return True
+            try:
+                result = self._wait()
+            except ChildProcessError:
+                # Reaped by somebody else, by the kernel where SIGCHLD is ignored, or this is a fork of its parent.
+                return self._lost()
+            if result is None:
+                return False
+            ended = result.si_code == os.CLD_EXITED
+            self._settle(result.si_status if ended else -result.si_status)
+            return True
+
+    def has_number(self) -> bool:
+        """Tell whether the number is still this child's, zombie or not."""
+        if self.reaped:
+            return False
+        return self.fd is None or pidfd.number_of(self.fd) == self.pid
+
+    def _wait(self) -> os.waitid_result | None:
+        flags = os.WEXITED | os.WNOHANG
+        if self.fd is not None:
+            try:
+                return os.waitid(os.P_PIDFD, self.fd, flags)
+            except ChildProcessError:
+                raise
+            except OSError:
+                # Linux 5.3 has pidfds and can't wait for them.
+                pass
+        return os.waitid(os.P_PID, self.pid, flags)
+
+    def _lost(self) -> bool:
+        if self.fd is not None:
+            if pidfd.number_of(self.fd) != -1:
+                return False
+            self._settle(pidfd.exit_status(self.fd))
+            return True
+        try:
+            found = procfs.read_stat(self.pid)
+        except Unpinnable:
+            return False
+        if found is None or found.exited:
+            self._settle(None)
+        return self.reaped
+
+    def _settle(self, status: int | None) -> None:
+        self.status = status
+        self.reaped = True
+        fd, self.fd = self.fd, None
+        if fd is not None:
+            os.close(fd)
+        if _children.get(self.pid) is self:
+            del _children[self.pid]
+
+
+def adopt(pid: int) -> OwnChild:
+    """Take charge of a child that has just been spawned, holding it while its number is still its own.
+
+    A kernel that gives no hold leaves a child without one: it can be waited for, and nothing is ever sent to it.
+    """
+    sweep()
+    try:
+        fd: int | None = pidfd.open_pidfd(pid)
+    except Unpinnable:
+        fd = None
+    child = OwnChild(pid, fd)
+    _children[pid] = child
+    return child
+
+
+def find(pid: int) -> OwnChild | None:
+    """Return the unreaped child with a number.
+
+    A pin that was opened *before* this call found the same process: the child has had its number all along.
+    """
+    child = _children.get(pid)
+    return child if child is not None and child.has_number() else None
+
+
+def sweep() -> None:
+    """Reap the children that have ended without anybody looking."""
+    for child in list(_children.values()):
+        child.collect()

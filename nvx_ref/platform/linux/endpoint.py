@@ -1,0 +1,230 @@
+"""The VMM's control endpoint: an AF_UNIX stream socket in the sandbox' directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import struct
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from nvx_ref.deadline import POLL_INTERVAL, Deadline
+from nvx_ref.errors import Refused, SessionFailed, TimedOut, VmmExited
+from nvx_ref.platform.contract import ProcessGone, Unpinnable
+from nvx_ref.platform.failures import describe, failure
+
+assert sys.platform == "linux"
+
+from nvx_ref.platform.linux.process import Pin
+from nvx_ref.platform.linux.waiting import pause, wait_for
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from types import TracebackType
+
+NAME = "control.sock"
+MAX_PATH = 107
+"""Bytes of a socket's path: ``sun_path`` holds 108, the terminating NUL included."""
+
+_SOL_SOCKET = 1
+_SHUT_BOTH = 2
+_SO_PEERCRED = 17
+_SO_PEERPIDFD = 77
+_CREDENTIALS = struct.Struct("iII")
+
+# Not there yet, not served yet, or its backlog is full.
+_NOT_YET = {errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN}
+_CLOSED = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF}
+
+
+def choose(directory: str) -> str:
+    """Return the endpoint of a sandbox' directory.
+
+    Args:
+        directory: The directory's absolute path.
+
+    Returns:
+        The socket's path in it.
+
+    Raises:
+        Refused: OpenVMM would cut the path at a ``,`` or ``=`` (openvmm 1.4), or it is over 107 bytes, as given or
+            with its links resolved, which is how OpenVMM binds it.
+    """
+    path = os.path.join(directory, NAME)
+    for character in ",=":
+        if character in path:
+            raise Refused(
+                f"OpenVMM would cut the endpoint's path at the {character!r}",
+                subject=path,
+                hint="choose a directory without , and = in its path",
+                detail="endpoint-character",
+            )
+    length = max(len(os.fsencode(path)), len(os.fsencode(os.path.join(os.path.realpath(directory), NAME))))
+    if length > MAX_PATH:
+        raise Refused(
+            f"the endpoint's path has {length} bytes and a socket's path at most {MAX_PATH}",
+            subject=path,
+            hint="choose a directory with a shorter path",
+            detail="endpoint-length",
+        )
+    return path
+
+
+def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> Connection:
+    """Connect to an endpoint that may not be there yet: the kernel has no event for that, so it is tried every 25 ms.
+
+    Args:
+        endpoint: The socket's path.
+        deadline: By when.
+        alive: Whether the VMM still runs, asked before each further try.
+
+    Returns:
+        The connection. Who serves it is for :meth:`Connection.peer` to tell.
+
+    Raises:
+        VmmExited: ``alive`` said no.
+        TimedOut: The deadline passed.
+        Refused: This user may not connect, or what is there is no socket.
+    """
+    while True:
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
+        connected = _try_connect(endpoint)
+        if connected is not None:
+            return Connection(connected, endpoint, before)
+        if not alive():
+            raise VmmExited("the VMM exited before it served its endpoint", subject=endpoint, detail="before-endpoint")
+        if not pause(deadline, POLL_INTERVAL):
+            raise TimedOut("nothing served the endpoint by the deadline", subject=endpoint, detail="endpoint")
+
+
+def _try_connect(endpoint: str) -> socket.socket | None:
+    import socket  # noqa: PLC0415 - one operation needs it, and it costs as much as the rest of this package
+
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        connection.connect(endpoint)
+    except OSError as error:
+        connection.close()
+        if error.errno in _NOT_YET:
+            return None
+        if error.errno is None:
+            raise Refused(str(error), subject=endpoint, detail="endpoint-length") from error
+        raise failure(error, endpoint, "connect to") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Connection:
+    """See :class:`nvx_ref.platform.contract.Connection`; made by :func:`connect`.
+
+    Args:
+        connected: The connected, non-blocking socket; the connection owns it.
+        endpoint: Its path, for messages.
+        before: Seconds since boot, at a moment before the connection was made.
+    """
+
+    __slots__ = ("_before", "_endpoint", "_socket")
+
+    def __init__(self, connected: socket.socket, endpoint: str, before: float) -> None:
+        self._socket = connected
+        self._endpoint = endpoint
+        self._before = before
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(self, data: bytes, deadline: Deadline) -> None:
+        """Send all the bytes."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline, "take what was sent")
+            except OSError as error:
+                raise self._broken(error) from error
+
+    def receive(self, limit: int, deadline: Deadline) -> bytes:
+        """Return what has arrived, 1 to ``limit`` bytes, or ``b""`` once the other end has closed."""
+        while True:
+            try:
+                return self._socket.recv(limit)
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline, "answer")
+            except ConnectionResetError:
+                # It closed with unread bytes of ours: an end all the same, and what it sent before has been read.
+                return b""
+            except OSError as error:
+                raise self._broken(error) from error
+
+    def peer(self) -> Pin:
+        """Return a hold on the process that serves the endpoint, as the kernel names it.
+
+        ``SO_PEERPIDFD`` (Linux 6.5) gives the hold itself. Before it there is only a number: that is pinned, and
+        counts only if the process started no later than this connection and the connection is still open, so that
+        a successor of a dead server's number is refused.
+        """
+        try:
+            return Pin.of_descriptor(self._socket.getsockopt(_SOL_SOCKET, _SO_PEERPIDFD))
+        except OSError as error:
+            if error.errno in {errno.ESRCH, errno.EINVAL, errno.ENODATA}:
+                raise ProcessGone("the process that served the endpoint has exited", subject=self._endpoint) from error
+            if error.errno != errno.ENOPROTOOPT:
+                raise Unpinnable(
+                    f"the kernel doesn't name its server: {describe(error)}", subject=self._endpoint, detail="denied"
+                ) from error
+        return self._peer_by_number()
+
+    def fileno(self) -> int:
+        """Return the descriptor, for waits on several things at once."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close it, which also ends a wait in another thread; idempotent."""
+        if self._socket.fileno() < 0:
+            return
+        # The other end may have been faster.
+        with suppress(OSError):
+            self._socket.shutdown(_SHUT_BOTH)
+        self._socket.close()
+
+    def _peer_by_number(self) -> Pin:
+        pid = _CREDENTIALS.unpack(self._socket.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))[0]
+        if pid <= 0:
+            raise Unpinnable(
+                "its server counts in another PID namespace", subject=self._endpoint, detail="foreign-namespace"
+            )
+        pin = Pin.open(pid)
+        try:
+            self._require_predecessor(pin)
+        except BaseException:
+            pin.close()
+            raise
+        return pin
+
+    def _require_predecessor(self, pin: Pin) -> None:
+        started = pin.identity().start_time / os.sysconf("SC_CLK_TCK")
+        hung_up = select.poll()
+        hung_up.register(self._socket.fileno(), 0)
+        if started > self._before or hung_up.poll(0):
+            raise ProcessGone("the process that served the endpoint has exited", subject=self._endpoint)
+
+    def _wait(self, event: int, deadline: Deadline, what: str) -> None:
+        number = self._socket.fileno()
+        if number >= 0 and not wait_for(number, event, deadline):
+            raise TimedOut(f"the VMM didn't {what} by the deadline", subject=self._endpoint, detail="session")
+
+    def _broken(self, error: OSError) -> SessionFailed:
+        reason = "the control connection is closed" if error.errno in _CLOSED else f"it broke: {describe(error)}"
+        return SessionFailed(reason, subject=self._endpoint, detail="connection-closed")
