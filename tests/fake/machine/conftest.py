@@ -1,0 +1,135 @@
+"""Images and machines for the tests of the fake's machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fake_openvmm.blocks import open_block
+from fake_openvmm.knobs import Knobs
+from fake_openvmm.machine import Block, Evidence, Log, MachineConfig, Tools
+from fake_openvmm.pauses import Pauses
+
+if TYPE_CHECKING:
+    from fake_openvmm.machine import Json
+
+DISTRO = "11111111-2222-3333-4444-555555555555"
+DISK = "aabbccdd-1122-3344-5566-778899aabbcc"
+BASES = {"distro": 0xD0003000, "runtime": 0xD0004000, "custom": 0xD0005000, "scratch": 0xD0006000}
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def erofs(identity: str = DISTRO, *, bits: int = 12, magic: int = 0xE0F5E1E2) -> bytes:
+    """Just enough of an EROFS: a superblock without a checksum."""
+    image = bytearray(8192)
+    struct.pack_into("<IIIB", image, 1024, magic, 0, 0, bits)
+    image[1024 + 48 : 1024 + 64] = uuid.UUID(identity).bytes
+    return bytes(image)
+
+
+def gpt(content: bytes, guid: str = DISK, *, block: int = 512, skip: int = 0, used: bool = True) -> bytes:
+    """A GPT disk with `content` in its first used entry, which is the one after `skip` unused ones."""
+    first = 64
+    blocks = first + -(-len(content) // block) + 64
+    image = bytearray(blocks * block)
+    image[first * block : first * block + len(content)] = content
+    entries = bytearray(128 * 128)
+    kind, own = uuid.UUID(int=1).bytes_le, uuid.UUID(int=2).bytes_le
+    last = first + -(-len(content) // block) - 1
+    if used:
+        struct.pack_into("<16s16sQQQ", entries, 128 * skip, kind, own, first, last, 0)
+    image[2 * block : 2 * block + len(entries)] = entries
+    header = bytearray(92)
+    struct.pack_into("<8sIIIIQQQQ", header, 0, b"EFI PART", 0x10000, 92, 0, 0, 1, blocks - 1, first, blocks - 34)
+    header[56:72] = uuid.UUID(guid).bytes_le
+    struct.pack_into("<QIII", header, 72, 2, 128, 128, zlib.crc32(bytes(entries)))
+    struct.pack_into("<I", header, 16, zlib.crc32(bytes(header)))
+    image[block : block + 92] = header
+    return bytes(image)
+
+
+class Witness(Evidence):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[dict[str, object]] = []
+
+    def event(self, kind: str, **fields: object) -> None:
+        self.events.append({"kind": kind, **fields})
+
+
+class Machines:
+    """Builds configurations, opens their blocks, and closes everything at the end."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.witness = Witness()
+        self._fds: list[int] = []
+
+    def write(self, name: str, content: bytes) -> str:
+        path = self.root / name
+        path.write_bytes(content)
+        return str(path)
+
+    def ext4(self, name: str = "scratch.img", *options: str, size: int = 4 << 20) -> str:
+        program = shutil.which("mkfs.ext4", path=PATH)
+        if program is None:
+            pytest.skip("mkfs.ext4 is not installed")
+        path = self.root / name
+        with path.open("wb") as file:
+            file.truncate(size)
+        subprocess.run([program, "-q", "-F", *options, path], check=True)
+        return str(path)
+
+    def block(self, role: str, path: str) -> Block:
+        return Block(role, path, readonly=role != "scratch", base=BASES[role])
+
+    def config(self, cmdline: str, *blocks: Block, initrd: bytes = b"initrd\n") -> MachineConfig:
+        config = MachineConfig()
+        config.blocks = list(blocks)
+        config.cmdline = cmdline
+        config.identity = (65534, 65534)
+        config.lifecycle = "managed"
+        config.initrd = self.write("initrd", initrd)
+        return config
+
+    def opened(self, config: MachineConfig) -> dict[str, int]:
+        fds = {block.role: open_block(block) for block in config.blocks}
+        if config.initrd:
+            fds["initrd"] = os.open(config.initrd, os.O_RDONLY | os.O_CLOEXEC)
+        self._fds += fds.values()
+        return fds
+
+    def tools(self, **knobs: Json) -> Tools:
+        return Tools(self.witness, Knobs(knobs), Pauses(), Log())
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    made = Machines(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make_erofs() -> Callable[..., bytes]:
+    return erofs
+
+
+@pytest.fixture
+def make_gpt() -> Callable[..., bytes]:
+    return gpt
