@@ -1,0 +1,5 @@
+"""`python -m fake_openvmm`."""
+
+from fake_openvmm import main
+
+main()
