@@ -1,1 +1,69 @@
-"""Images: seals, explicit verification, bindings and the checked files that a launch hands over."""
+"""Images and artifacts: seals, explicit verification, bindings, checked files.
+
+A staged launch calls :func:`check_binding`, :func:`check_scratch` and :func:`check_plain`: they open and stat, and read
+nothing. Everything that reads content is named ``verify`` or ``read`` and runs only when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from nvx_ref.images.artifacts import (
+    Artifacts,
+    Layout,
+    RuntimeParts,
+    explicit_artifacts,
+    find_artifacts,
+    read_identity,
+)
+from nvx_ref.images.checked import CheckedFile, check_plain, seal_of
+from nvx_ref.images.distro import (
+    POLICY_REVISION,
+    DistroBinding,
+    DistroHeader,
+    ImageFormat,
+    PolicyResult,
+    check_binding,
+    check_entrypoint,
+    import_binding,
+    parse_identity,
+    read_header,
+    verify_distro,
+)
+from nvx_ref.images.erofs import ErofsSuperblock, read_erofs
+from nvx_ref.images.ext4 import Ext4Superblock, read_ext4
+from nvx_ref.images.gpt import GptEntry, GptTable, read_gpt
+from nvx_ref.images.scratch import ScratchBinding, check_scratch, verify_scratch
+from nvx_ref.platform.contract import FileSeal
+
+__all__ = [
+    "POLICY_REVISION",
+    "Artifacts",
+    "CheckedFile",
+    "DistroBinding",
+    "DistroHeader",
+    "ErofsSuperblock",
+    "Ext4Superblock",
+    "FileSeal",
+    "GptEntry",
+    "GptTable",
+    "ImageFormat",
+    "Layout",
+    "PolicyResult",
+    "RuntimeParts",
+    "ScratchBinding",
+    "check_binding",
+    "check_entrypoint",
+    "check_plain",
+    "check_scratch",
+    "explicit_artifacts",
+    "find_artifacts",
+    "import_binding",
+    "parse_identity",
+    "read_erofs",
+    "read_ext4",
+    "read_gpt",
+    "read_header",
+    "read_identity",
+    "seal_of",
+    "verify_distro",
+    "verify_scratch",
+]

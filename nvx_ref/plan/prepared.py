@@ -1,0 +1,145 @@
+"""A launch that is ready: its files checked and open, its command rendered, and everything given back at the end."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nvx_ref.errors import Refused
+from nvx_ref.images import check_binding, check_plain, check_scratch
+from nvx_ref.plan.argv import Endpoints, Files, render
+from nvx_ref.plan.model import Upper
+from nvx_ref.plan.tokens import caller_text
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from nvx_ref.images import Artifacts, CheckedFile, DistroBinding, ScratchBinding
+    from nvx_ref.plan.model import ColdPlan
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What the supervisor starts.
+
+    Args:
+        argv: The whole command.
+        allowed: The descriptors that the VMM inherits besides 0, 1 and 2, under the same numbers.
+    """
+
+    argv: list[str]
+    allowed: tuple[int, ...]
+
+
+class PreparedLaunch:
+    """The checked files of one launch, their allowlist and their command; made by :func:`prepare`.
+
+    Hold its context from the check until authenticated Ready or a finished teardown. Leaving it closes every file, on
+    every way out; the VMM has its own by then. It is never persisted.
+    """
+
+    __slots__ = ("_files", "_openvmm", "_stack", "distro", "initramfs", "kernel", "plan", "scratch")
+
+    def __init__(
+        self,
+        plan: ColdPlan,
+        artifacts: Artifacts,
+        *,
+        distro: DistroBinding | None = None,
+        scratch: ScratchBinding | None = None,
+    ) -> None:
+        _check_parts(plan, distro, scratch)
+        caller_text(plan)
+        self.plan = plan
+        self._openvmm = artifacts.openvmm
+        with ExitStack() as stack:
+            self.distro = stack.enter_context(check_binding(distro)) if distro else None
+            self.scratch = stack.enter_context(check_scratch(scratch)) if scratch else None
+            self.kernel = stack.enter_context(check_plain(artifacts.kernel, "kernel"))
+            self.initramfs = stack.enter_context(check_plain(artifacts.initramfs, "initramfs"))
+            self._stack = stack.pop_all()
+
+    def command(self, *, endpoint: str, report: str) -> Command:
+        """Render the command for one endpoint.
+
+        Args:
+            endpoint: Where the VMM shall listen.
+            report: Where it shall write its outcome.
+
+        Raises:
+            Refused: The command isn't one that OpenVMM would take as it is meant.
+            ValueError: The launch is closed.
+        """
+        files = Files(
+            kernel=self.kernel.proc_path,
+            initramfs=self.initramfs.proc_path,
+            distro=self.distro.proc_path if self.distro else None,
+            scratch=self.scratch.proc_path if self.scratch else None,
+        )
+        argv = render(self._openvmm, self.plan, files, Endpoints(control=endpoint, report=report))
+        return Command(argv, tuple(checked.fd for checked in self._checked()))
+
+    def close(self) -> None:
+        """Close every checked file. A second call does nothing."""
+        self._stack.close()
+
+    def _checked(self) -> list[CheckedFile]:
+        checked = (self.distro, self.scratch, self.kernel, self.initramfs)
+        return [one for one in checked if one is not None]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def prepare(
+    plan: ColdPlan,
+    artifacts: Artifacts,
+    *,
+    distro: DistroBinding | None = None,
+    scratch: ScratchBinding | None = None,
+) -> PreparedLaunch:
+    """Check a launch's inputs by metadata and open them for the VMM: no content is read (622.acc.8).
+
+    The command-line budget is checked first, before any file is opened.
+
+    Args:
+        plan: The plan.
+        artifacts: OpenVMM, kernel and initramfs.
+        distro: The distro's binding; needed unless the guest is direct.
+        scratch: The scratch's; needed for the ext4 upper, and for no other.
+
+    Returns:
+        The launch, to be used as a context manager.
+
+    Raises:
+        NotFound: A file is missing.
+        Refused: A binding is missing, stale or of another format than the plan's; a file can't be handed over; another
+            sandbox owns the scratch; or the command line is over its budget. Nothing stays open.
+    """
+    return PreparedLaunch(plan, artifacts, distro=distro, scratch=scratch)
+
+
+def _check_parts(plan: ColdPlan, distro: DistroBinding | None, scratch: ScratchBinding | None) -> None:
+    if plan.shares or plan.network:
+        raise Refused("shares and networks aren't lowered yet", subject="plan", detail="unsupported")
+    if (distro is None) != (plan.blocks is None):
+        raise Refused("the plan's distro needs its binding", subject="distro", detail="binding")
+    wants_scratch = plan.blocks is not None and plan.blocks.upper is Upper.EXT4
+    if (scratch is not None) != wants_scratch:
+        raise Refused("the ext4 upper needs a scratch, and every other none", subject="scratch", detail="upper")
+    if distro is None or plan.blocks is None:
+        return
+    if (distro.format, distro.identity) != (plan.blocks.format, plan.blocks.identity):
+        raise Refused(
+            "the plan's format and identity aren't those that the distro was verified for",
+            subject=distro.path,
+            hint="verify it and provision again",
+            detail="binding",
+        )

@@ -1,0 +1,421 @@
+"""Three checks stay apart: the entrypoint, explicit verification, and the metadata-only check at launch."""
+
+from __future__ import annotations
+
+import builtins
+import mmap
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.images import DISK_GUID, EROFS_UUID, Images
+from nvx_ref.errors import Malformed, NotFound, NvxError, Refused
+from nvx_ref.images import (
+    CheckedFile,
+    DistroBinding,
+    ImageFormat,
+    PolicyResult,
+    check_binding,
+    check_entrypoint,
+    check_plain,
+    import_binding,
+    seal_of,
+    verify_distro,
+)
+from tests.images.conftest import WriteManifest
+
+EROFS = ImageFormat.EROFS
+
+
+def later(path: Path) -> None:
+    """Set another modification time, as a rewrite does even where the clock is coarse."""
+    found = path.stat()
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000_000))
+
+
+def open_descriptors() -> set[str]:
+    # The listing's own descriptor is closed by the time that it is looked at.
+    return {fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")}
+
+
+@pytest.fixture
+def no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_kwargs: object) -> bytes:
+        raise OSError(5, "every read fails")
+
+    for name in ("read", "pread", "readv", "preadv", "sendfile", "copy_file_range"):
+        monkeypatch.setattr(os, name, refuse)
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    monkeypatch.setattr(builtins, "open", refuse)
+
+
+# Verification
+
+
+@pytest.mark.parametrize(
+    ("name", "image_format", "identity"),
+    [("erofs", "erofs", EROFS_UUID), ("gpt", "gpt", DISK_GUID), ("gpt4k", "gpt", DISK_GUID)],
+)
+def test_an_image_is_verified_for_its_format_and_identity(
+    images: Images, name: str, image_format: str, identity: str
+) -> None:
+    path = getattr(images, name)
+    binding = verify_distro(path, format=ImageFormat(image_format), identity=identity.upper())
+    assert (binding.path, binding.identity, binding.manifest) == (path, identity, None)
+    assert binding.image == seal_of(path)
+
+
+@pytest.mark.case("T53")
+@pytest.mark.spec("622.scope2.e")
+@pytest.mark.parametrize(("name", "image_format"), [("erofs", "gpt"), ("gpt", "erofs"), ("scratch", "erofs")])
+def test_another_format_is_refused_without_probing(images: Images, name: str, image_format: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        verify_distro(getattr(images, name), format=ImageFormat(image_format))
+    assert caught.value.detail == "magic"
+    assert caught.value.subject == getattr(images, name)
+
+
+def test_another_identity_is_refused(images: Images) -> None:
+    with pytest.raises(Malformed, match="its identity is 11111111") as caught:
+        verify_distro(images.erofs, format=EROFS, identity="2" + EROFS_UUID[1:])
+    assert caught.value.detail == "identity"
+
+
+@pytest.mark.parametrize("text", ["", "1111", EROFS_UUID + "0", EROFS_UUID.replace("-", ""), "é" + EROFS_UUID[1:]])
+def test_an_identity_that_is_no_uuid_is_refused(images: Images, text: str) -> None:
+    with pytest.raises(Malformed, match="isn't a UUID"):
+        verify_distro(images.erofs, format=EROFS, identity=text)
+
+
+@pytest.mark.spec("622p1.acc.1")
+def test_verification_finds_one_fault_at_a_time_in_the_documented_order(
+    erofs: Path, write_manifest: WriteManifest
+) -> None:
+    everything_wrong: dict[str, object] = {
+        "format": 2,
+        "artifact": "other.erofs",
+        "artifact_sha256": "0" * 64,
+        "packages": [{"name": 7}],
+    }
+    seen: list[str | None] = []
+    for repaired in ("format", "artifact", "artifact_sha256", "packages"):
+        write_manifest(erofs, **everything_wrong)
+        with pytest.raises(NvxError) as caught:
+            verify_distro(str(erofs), format=EROFS)
+        seen.append(caught.value.detail)
+        del everything_wrong[repaired]
+    write_manifest(erofs, packages=[{"name": "busybox"}, {"name": "systemd"}])
+    with pytest.raises(Refused) as refused:
+        verify_distro(str(erofs), format=EROFS)
+    assert [*seen, refused.value.detail] == ["manifest-format", "manifest-artifact", "digest", "packages", "systemd"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": True},
+        {"format": "1"},
+        {"format": ...},
+        {"artifact": None},
+        {"artifact_sha256": "0" * 63},
+        {"artifact_sha256": "g" * 64},
+        {"packages": ...},
+        {"packages": None},
+        {"packages": {}},
+        {"packages": ["busybox"]},
+        {"packages": [{}]},
+    ],
+)
+def test_a_manifest_of_another_shape_is_malformed(
+    erofs: Path, write_manifest: WriteManifest, changes: dict[str, object]
+) -> None:
+    path = write_manifest(erofs, **changes)
+    with pytest.raises(Malformed) as caught:
+        verify_distro(str(erofs), format=EROFS)
+    assert caught.value.subject == str(path)
+
+
+@settings(max_examples=80, deadline=None)
+@given(raw=st.binary(max_size=200) | st.text(max_size=60).map(lambda text: f'{{"format":1,{text}'.encode()))
+def test_arbitrary_manifests_give_typed_errors(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    images = tmp_path_factory.getbasetemp() / "fuzzed-manifest"
+    images.mkdir(exist_ok=True)
+    layer = images / "distro.erofs"
+    if not layer.exists():
+        shutil.copy(Path(__file__).resolve().parents[2] / "harness" / "images" / "distro.erofs", layer)
+    (images / "distro.erofs.manifest.json").write_bytes(raw)
+    with pytest.raises((Malformed, Refused)):
+        verify_distro(str(layer), format=EROFS)
+
+
+def test_a_deeply_nested_manifest_is_malformed(erofs: Path) -> None:
+    erofs.with_name("distro.erofs.manifest.json").write_text('{"format":1,"x":' + "[" * 100_000)
+    with pytest.raises(Malformed):
+        verify_distro(str(erofs), format=EROFS)
+
+
+def test_progress_ends_at_the_whole_image(erofs: Path, write_manifest: WriteManifest) -> None:
+    write_manifest(erofs)
+    seen: list[tuple[int, int]] = []
+    verify_distro(str(erofs), format=EROFS, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(4096, 4096)]
+
+
+@pytest.mark.spec("622p1.scope4.b")
+@pytest.mark.parametrize("what", ["image", "manifest"])
+def test_a_file_that_changes_while_it_is_verified_is_refused(
+    erofs: Path, write_manifest: WriteManifest, what: str
+) -> None:
+    manifest = write_manifest(erofs)
+    with pytest.raises(Refused) as caught:
+        verify_distro(
+            str(erofs), format=EROFS, progress=lambda _done, _total: later(erofs if what == "image" else manifest)
+        )
+    assert caught.value.detail == "changed"
+
+
+# What is not an image
+
+
+def test_a_missing_image_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"nothing\.erofs"):
+        verify_distro(str(tmp_path / "nothing.erofs"), format=EROFS)
+
+
+def test_a_fifo_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(Refused, match="fifo") as caught:
+        verify_distro(str(tmp_path / "fifo"), format=EROFS)
+    assert caught.value.detail == "kind"
+
+
+def test_a_fifo_beside_an_image_is_no_manifest_and_not_absence(erofs: Path) -> None:
+    os.mkfifo(erofs.with_name("distro.erofs.manifest.json"))
+    with pytest.raises(Refused, match="fifo"):
+        verify_distro(str(erofs), format=EROFS)
+
+
+def test_a_manifest_link_to_nothing_is_not_absence(erofs: Path) -> None:
+    erofs.with_name("distro.erofs.manifest.json").symlink_to("gone")
+    with pytest.raises(Refused, match="leads nowhere"):
+        verify_distro(str(erofs), format=EROFS)
+
+
+@pytest.mark.parametrize("what", ["directory", "empty"])
+def test_directories_and_empty_files_are_refused(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "image"
+    path.mkdir() if what == "directory" else path.touch()
+    with pytest.raises(Refused, match=what):
+        verify_distro(str(path), format=EROFS)
+    with pytest.raises(Refused, match=what):
+        check_plain(str(path), "kernel")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything: run as another user")
+def test_an_unreadable_image_is_refused(erofs: Path) -> None:
+    erofs.chmod(0)
+    with pytest.raises(Refused):
+        verify_distro(str(erofs), format=EROFS)
+
+
+@pytest.mark.spec("622.scope3.h")
+@pytest.mark.parametrize("path", ["", "a\0b", "/proc/self/fd/3", "/dev/fd/3", "/proc/1/fd/7", "x" * 5000, "\udcff"])
+def test_paths_that_no_record_can_keep_are_refused(path: str) -> None:
+    with pytest.raises(Refused) as caught:
+        verify_distro(path, format=EROFS)
+    assert caught.value.detail == "path"
+
+
+@pytest.mark.parametrize("name", ["a,b;c[d].erofs", "image.vhd", "ü .erofs"])
+def test_names_that_are_never_handed_over_may_hold_anything(erofs: Path, name: str) -> None:
+    odd = erofs.rename(erofs.with_name(name))
+    with check_binding(verify_distro(str(odd), format=EROFS)) as checked:
+        assert checked.proc_path == f"/proc/self/fd/{checked.fd}"
+
+
+# The staged check
+
+
+@pytest.mark.case("T57")
+@pytest.mark.spec("622p1.acc.2")
+@pytest.mark.spec("622p1.acc.3")
+def test_a_staged_check_succeeds_where_every_read_fails_and_verification_does_not(
+    erofs: Path, write_manifest: WriteManifest, request: pytest.FixtureRequest
+) -> None:
+    write_manifest(erofs)
+    binding = verify_distro(str(erofs), format=EROFS)
+    request.getfixturevalue("no_reads")
+    with check_binding(binding) as checked:
+        assert checked.seal == binding.image
+    with pytest.raises(Refused) as caught:
+        verify_distro(str(erofs), format=EROFS)
+    assert caught.value.detail == "unreadable"
+
+
+@pytest.mark.spec("622p1.acc.4")
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("volume", "1", "volume"),
+        ("file", "1", "file identity"),
+        ("kind", "block", "kind"),
+        ("length", 1, "length"),
+        ("modified", 1, "modification time"),
+        ("changed", 1, "change time"),
+        ("scheme", "windows-file-v1", "scheme"),
+    ],
+)
+def test_each_part_of_a_seal_fails_alone(
+    erofs: Path, request: pytest.FixtureRequest, field: str, value: object, named: str
+) -> None:
+    binding = verify_distro(str(erofs), format=EROFS)
+    seal = msgspec.convert({**msgspec.to_builtins(binding.image), field: value}, type(binding.image))
+    request.getfixturevalue("no_reads")
+    with pytest.raises(Refused, match=named) as caught:
+        check_binding(msgspec.structs.replace(binding, image=seal))
+    assert caught.value.detail == "stale"
+
+
+@pytest.mark.case("T54")
+@pytest.mark.parametrize("how", ["rewrite", "replace", "relink", "touch", "append"])
+def test_a_changed_image_is_stale(erofs: Path, tmp_path: Path, how: str) -> None:
+    other = shutil.copy2(erofs, tmp_path / "other.erofs")
+    binding = verify_distro(str(erofs), format=EROFS)
+    if how == "rewrite":
+        erofs.write_bytes(erofs.read_bytes())
+        later(erofs)
+    elif how == "replace":
+        Path(other).rename(erofs)
+    elif how == "relink":
+        erofs.unlink()
+        erofs.symlink_to(other)
+    elif how == "touch":
+        later(erofs)
+    else:
+        with erofs.open("ab") as file:
+            file.write(b"\0")
+    with pytest.raises(Refused) as caught:
+        check_binding(binding)
+    assert caught.value.detail == "stale"
+
+
+@pytest.mark.spec("622p1.acc.5")
+def test_manifests_that_come_go_or_change_fail(erofs: Path, write_manifest: WriteManifest) -> None:
+    without = verify_distro(str(erofs), format=EROFS)
+    manifest = write_manifest(erofs)
+    with pytest.raises(Refused, match="appeared"):
+        check_binding(without)
+    bound = verify_distro(str(erofs), format=EROFS)
+    check_binding(bound).close()
+    later(manifest)
+    with pytest.raises(Refused, match="modification time") as caught:
+        check_binding(bound)
+    assert caught.value.subject == str(manifest)
+    manifest.unlink()
+    with pytest.raises(Refused, match="is gone"):
+        check_binding(bound)
+    check_binding(without).close()
+
+
+@pytest.mark.spec("622p1.acc.5")
+def test_another_policy_or_a_rejection_fails(erofs: Path) -> None:
+    binding = verify_distro(str(erofs), format=EROFS)
+    for stale in (
+        msgspec.structs.replace(binding, policy_revision=binding.policy_revision + 1),
+        msgspec.structs.replace(binding, policy_result=PolicyResult.REJECTED),
+    ):
+        with pytest.raises(Refused) as caught:
+            check_binding(stale)
+        assert caught.value.detail == "policy"
+
+
+def test_a_binding_is_imported_without_reading(erofs: Path, request: pytest.FixtureRequest) -> None:
+    seal = seal_of(str(erofs))
+    request.getfixturevalue("no_reads")
+    binding = import_binding(str(erofs), format=EROFS, identity=EROFS_UUID, image=seal, manifest=None)
+    assert binding.identity == EROFS_UUID
+    os.utime(erofs, ns=(0, 0))
+    with pytest.raises(Refused, match="modification time"):
+        import_binding(str(erofs), format=EROFS, identity=None, image=seal, manifest=None)
+
+
+def test_a_binding_survives_its_json(erofs: Path, write_manifest: WriteManifest) -> None:
+    for _ in range(2):
+        binding = verify_distro(str(erofs), format=EROFS)
+        raw = msgspec.json.encode(binding)
+        assert msgspec.json.decode(raw, type=DistroBinding) == binding
+        assert (b'"manifest":null' in raw) == (binding.manifest is None)
+        write_manifest(erofs)
+
+
+# Entrypoints
+
+
+@pytest.mark.spec("622p1.acc.6")
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "/usr/lib/systemd/systemd",
+        "/lib/systemd/systemd",
+        "//lib/systemd/systemd",
+        "/lib/./systemd/../systemd/systemd",
+        "/lib/systemd/systemd/",
+    ],
+)
+def test_systemd_is_no_entrypoint(entrypoint: str) -> None:
+    with pytest.raises(Refused) as caught:
+        check_entrypoint(entrypoint)
+    assert caught.value.detail == "systemd-entrypoint"
+
+
+@pytest.mark.parametrize("entrypoint", ["/bin/sh", "/opt/lib/systemd/systemd", "/lib/systemd/systemd-run"])
+def test_other_entrypoints_pass(entrypoint: str) -> None:
+    check_entrypoint(entrypoint)
+
+
+# Checked files
+
+
+def test_only_the_checks_make_checked_files() -> None:
+    with pytest.raises(TypeError, match="made by the checks"):
+        CheckedFile()
+
+
+@pytest.mark.spec("622p1.acc.7")
+def test_a_checked_file_owns_its_descriptor(erofs: Path) -> None:
+    before = open_descriptors()
+    with check_binding(verify_distro(str(erofs), format=EROFS)) as checked:
+        assert not os.get_inheritable(checked.fd)
+        assert os.stat(checked.proc_path).st_ino == erofs.stat().st_ino
+        erofs.unlink()
+        assert os.stat(checked.proc_path).st_size == 4096
+    assert open_descriptors() == before
+    checked.close()
+    with pytest.raises(ValueError, match="is closed"):
+        _ = checked.fd
+
+
+def test_a_failed_check_leaves_nothing_open(erofs: Path, write_manifest: WriteManifest) -> None:
+    write_manifest(erofs)
+    binding = verify_distro(str(erofs), format=EROFS)
+    later(erofs)
+    before = open_descriptors()
+    with pytest.raises(Refused):
+        check_binding(binding)
+    with pytest.raises(Malformed):
+        verify_distro(str(erofs), format=ImageFormat.GPT)
+    assert open_descriptors() == before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_forgotten_checked_file_warns_and_closes(erofs: Path) -> None:
+    before = open_descriptors()
+    forgotten = [check_plain(str(erofs), "kernel")]
+    with pytest.warns(ResourceWarning, match="never closed"):
+        forgotten.clear()
+    assert open_descriptors() == before
