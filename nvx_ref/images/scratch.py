@@ -15,7 +15,7 @@ from nvx_ref.errors import Refused
 from nvx_ref.images.checked import open_sealed
 from nvx_ref.images.ext4 import read_ext4
 from nvx_ref.images.paths import about, kept_path
-from nvx_ref.platform import ownership
+from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _compare(found: ScratchBinding, expected: ScratchBinding) -> None:
 
 
 def _own(scratch: CheckedFile) -> None:
-    if not ownership.try_own(scratch.fd):
+    if not files.try_own(scratch.fd):
         raise Refused(
             "another sandbox owns this scratch and runs",
             subject=scratch.path,

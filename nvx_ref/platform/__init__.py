@@ -31,4 +31,7 @@ if TYPE_CHECKING:
     _files: modules.FilesModule = files
     _endpoint: modules.EndpointModule = endpoint
 
-__all__ = ["endpoint", "files", "process", "spawn"]
+DEFAULT_HYPERVISOR = "kvm" if sys.platform == "linux" else "whp"
+"""The backend that ``auto`` means here (nvx-host 2.1)."""
+
+__all__ = ["DEFAULT_HYPERVISOR", "endpoint", "files", "process", "spawn"]

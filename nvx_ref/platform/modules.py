@@ -62,6 +62,10 @@ class FilesModule(Protocol):
         """Claim an open log; the claim lasts while this descriptor, or one inherited from it, stays open."""
         ...
 
+    def try_own(self, fd: int) -> bool:
+        """Take a file for as long as any process holds this description; False while another one owns it."""
+        ...
+
     def seal(self, fd: int) -> FileSeal:
         """Measure an open file by its metadata alone."""
         ...

@@ -15,6 +15,7 @@ from nvx_ref.platform.failures import failure
 assert sys.platform == "linux"
 
 from nvx_ref.platform.linux.directory import OPEN_DIRECTORY, Directory, identify, kind_of, sync_directory
+from nvx_ref.platform.linux.ownership import try_own
 
 __all__ = [
     "Directory",
@@ -34,6 +35,7 @@ __all__ = [
     "seal",
     "truncate",
     "try_lock",
+    "try_own",
     "unlock",
 ]
 
