@@ -1,0 +1,81 @@
+"""Checked files own their descriptors; the entrypoint check needs no image at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nvx_ref.errors import Malformed, Refused
+from nvx_ref.images import CheckedFile, ImageFormat, check_binding, check_entrypoint, check_plain, verify_distro
+from tests.images.conftest import WriteManifest, later
+
+EROFS = ImageFormat.EROFS
+
+
+def open_descriptors() -> set[str]:
+    # The listing's own descriptor is closed by the time that it is looked at.
+    return {fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")}
+
+
+@pytest.mark.spec("622p1.acc.6")
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "/usr/lib/systemd/systemd",
+        "/lib/systemd/systemd",
+        "//lib/systemd/systemd",
+        "/lib/./systemd/../systemd/systemd",
+        "/lib/systemd/systemd/",
+    ],
+)
+def test_systemd_is_no_entrypoint(entrypoint: str) -> None:
+    with pytest.raises(Refused) as caught:
+        check_entrypoint(entrypoint)
+    assert caught.value.detail == "systemd-entrypoint"
+
+
+@pytest.mark.parametrize("entrypoint", ["/bin/sh", "/opt/lib/systemd/systemd", "/lib/systemd/systemd-run"])
+def test_other_entrypoints_pass(entrypoint: str) -> None:
+    check_entrypoint(entrypoint)
+
+
+def test_only_the_checks_make_checked_files() -> None:
+    with pytest.raises(TypeError, match="made by the checks"):
+        CheckedFile()
+
+
+@pytest.mark.spec("622p1.acc.7")
+def test_a_checked_file_owns_its_descriptor(erofs: Path) -> None:
+    before = open_descriptors()
+    with check_binding(verify_distro(str(erofs), format=EROFS)) as checked:
+        assert not os.get_inheritable(checked.fd)
+        assert os.stat(checked.proc_path).st_ino == erofs.stat().st_ino
+        erofs.unlink()
+        assert os.stat(checked.proc_path).st_size == 4096
+    assert open_descriptors() == before
+    checked.close()
+    with pytest.raises(ValueError, match="is closed"):
+        _ = checked.fd
+
+
+def test_a_failed_check_leaves_nothing_open(erofs: Path, write_manifest: WriteManifest) -> None:
+    write_manifest(erofs)
+    binding = verify_distro(str(erofs), format=EROFS)
+    later(erofs)
+    before = open_descriptors()
+    with pytest.raises(Refused):
+        check_binding(binding)
+    with pytest.raises(Malformed):
+        verify_distro(str(erofs), format=ImageFormat.GPT)
+    assert open_descriptors() == before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_forgotten_checked_file_warns_and_closes(erofs: Path) -> None:
+    before = open_descriptors()
+    forgotten = [check_plain(str(erofs), "kernel")]
+    with pytest.warns(ResourceWarning, match="never closed"):
+        forgotten.clear()
+    assert open_descriptors() == before
