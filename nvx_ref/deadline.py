@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 
 from nvx_ref.errors import Refused
@@ -51,6 +52,19 @@ class Deadline:
     def sooner(self, seconds: float) -> Deadline:
         """Return the earlier of this deadline and ``seconds`` from now."""
         return Deadline(min(self._at, time.monotonic() + seconds))
+
+    def pause(self) -> bool:
+        """Let one :data:`POLL_INTERVAL` pass, where the kernel offers no event to wait for.
+
+        Returns:
+            False at once if the deadline has passed; True once it is time for another look, the last one at the
+            deadline itself.
+        """
+        remaining = self.remaining()
+        if remaining <= 0:
+            return False
+        threading.Event().wait(min(POLL_INTERVAL, remaining))
+        return True
 
     def __repr__(self) -> str:
         return f"Deadline(in {self._at - time.monotonic():.3f} s)"

@@ -1,0 +1,149 @@
+"""The store's two records, and the one way in which a record is read and written.
+
+A record is accepted only if its bytes, white space aside, equal its own re-encoding: another build or another
+language can write one, but a duplicate key, another order, a ``null`` or a needless escape is damage, and damage is
+reported with the file's name. It is never read as "absent".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+
+import msgspec
+
+from nvx_ref.errors import Malformed
+from nvx_ref.platform.contract import FileId, ProcessIdentity
+from nvx_ref.store.identity import RuntimeIdentity, Text
+
+if TYPE_CHECKING:
+    from nvx_ref.store.identity import IdentityPart
+
+FORMAT: Final = 1
+"""The one format. Nothing older is read, nothing is migrated (620.scope1.k, l)."""
+
+MAX_RECORD = 64 * 1024
+"""The largest record in bytes."""
+
+MAX_CONFIGURATION = 16 * 1024 * 1024
+"""The largest configuration of the caller's, in bytes."""
+
+LaunchId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+
+
+class Journal(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
+    """``launch.json``: a launch that was begun and not yet committed (620.scope2.a, b).
+
+    Args:
+        format: :data:`FORMAT`.
+        launch_id: 32 random hexadecimal digits, shared with the runtime record that the commit writes.
+        process: The VMM, from right after its spawn on.
+        endpoint: Where the VMM serves its control session.
+        log: The log as an object: the claim counts on it alone.
+    """
+
+    format: Literal[1]
+    launch_id: LaunchId
+    process: ProcessIdentity | None = None
+    endpoint: Text
+    log: FileId
+
+
+class RuntimeRecord(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
+    """``runtime.json``: the VMM of a committed launch (620.scope1.c to f).
+
+    Args:
+        format: :data:`FORMAT`.
+        launch_id: As in the journal of the same launch.
+        process: The VMM, its host boot included.
+        endpoint: Where the VMM serves its control session.
+        log: The log that the VMM holds a claim on.
+        identity: What was launched.
+    """
+
+    format: Literal[1]
+    launch_id: LaunchId
+    process: ProcessIdentity
+    endpoint: Text
+    log: FileId
+    identity: RuntimeIdentity
+
+    def check_identity(self, identity: RuntimeIdentity) -> tuple[IdentityPart, ...]:
+        """Compare with the runtime identity of the one who asks (620.scope3.m).
+
+        Returns:
+            The parts that differ, in their fixed order; empty when it is the same runtime.
+        """
+        return self.identity.differences(identity)
+
+
+class _Versioned(msgspec.Struct):
+    format: int
+
+
+_Record = TypeVar("_Record", bound="Journal | RuntimeRecord")
+_JSON_FAULTS = (msgspec.MsgspecError, RecursionError, ValueError)
+
+
+def decode(raw: bytes, kind: type[_Record], subject: str) -> _Record:
+    """Read a record.
+
+    Args:
+        raw: The file's bytes.
+        kind: The record that the file must hold.
+        subject: The file, for the error.
+
+    Raises:
+        Malformed: The bytes aren't the one valid form; ``detail`` is ``format`` for another format's record, else
+            ``record``. The file is left as it is.
+    """
+    if len(raw) > MAX_RECORD:
+        raise _malformed(f"a record has at most {MAX_RECORD} bytes, this one {len(raw)}", subject)
+    try:
+        record = msgspec.json.decode(raw, type=kind)
+        canonical = msgspec.json.format(raw, indent=-1) == msgspec.json.encode(record)
+    except _JSON_FAULTS as error:
+        other = _other_format(raw)
+        if other is not None:
+            raise Malformed(
+                f"written in format {other}, and only format {FORMAT} is read",
+                subject=subject,
+                hint="stop every sandbox with the version that wrote it first; nothing is migrated",
+                detail="format",
+            ) from None
+        # The decoder's texts can quote the input at length.
+        raise _malformed(f"not a valid record: {str(error)[:200]}", subject) from None
+    if not canonical:
+        raise _malformed("not a valid record: a field is duplicated, out of order, null or needlessly escaped", subject)
+    return record
+
+
+def encode(record: Journal | RuntimeRecord, subject: str) -> bytes:
+    """Return the file text of a record: two-space indent, declared order, final newline.
+
+    Raises:
+        Malformed: The record holds what could not be read back; nothing is written then.
+    """
+    try:
+        text = msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+    except _JSON_FAULTS as error:
+        raise _malformed(f"can't be written as a record: {error}", subject) from None
+    decode(text, type(record), subject)
+    return text
+
+
+def _other_format(raw: bytes) -> int | None:
+    try:
+        found = msgspec.json.decode(raw, type=_Versioned).format
+    except _JSON_FAULTS:
+        return None
+    return None if found == FORMAT else found
+
+
+def _malformed(reason: str, subject: str) -> Malformed:
+    return Malformed(
+        reason, subject=subject, hint="it is kept as it is; restore it, or find out what wrote it", detail="record"
+    )

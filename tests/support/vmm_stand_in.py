@@ -1,0 +1,61 @@
+"""A stand-in for a VMM: ``LIFELINE MODE [ARGUMENT...]``, the capability on standard input, its log as output.
+
+Ends with the lifeline, so that no test leaves one behind. It logs what it was sent: ``signal N`` for a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+
+
+def say(text: str) -> None:
+    os.write(1, text.encode() + b"\n")
+
+
+def prepare(mode: str, lifeline: int) -> list[socket.socket]:
+    """Do what the mode says before the stand-in is ready; returns what it serves."""
+    if mode == "exit":
+        sys.exit(int(sys.argv[3]))
+    if mode == "report":
+        for name in ("outcome.json", ".tmpA1b2C3"):
+            with open(name, "w", encoding="utf-8") as report:
+                report.write("{}\n")
+    if mode == "descendant" and os.fork() == 0:
+        os.read(lifeline, 1)
+        sys.exit(0)
+    if mode == "descriptors":
+        for name in sorted(os.listdir("/proc/self/fd"), key=int):
+            if os.path.exists(f"/proc/self/fd/{name}"):
+                say(f"descriptor {name} {os.readlink(f'/proc/self/fd/{name}')}")
+    if mode not in {"serve", "deaf"}:
+        return []
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("control.sock")
+    listener.listen()
+    return [listener]
+
+
+def main() -> int:
+    mode = sys.argv[2]
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, lambda received, _: say(f"signal {received}"))
+    say(f"capability {len(sys.stdin.buffer.read())} bytes")
+    lifeline = os.open(sys.argv[1], os.O_RDONLY)
+    listeners = prepare(mode, lifeline)
+    say("ready")
+    while True:
+        for ready in select.select([lifeline, *listeners], [], [])[0]:
+            if not isinstance(ready, socket.socket):
+                return 0
+            connection = ready.accept()[0]
+            if mode == "serve" and connection.recv(16) == b"stop\n":
+                return 0
+            connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
