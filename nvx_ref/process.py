@@ -95,7 +95,8 @@ class ProcessRef:
             VmmExited: It was gone before it could be looked at.
             Indeterminate: It can't be looked at.
         """
-        return cls(child.pin(), child.identity())
+        identity = child.identity()
+        return cls(child.pin(), identity)
 
     @classmethod
     def _of(cls, pin: Pin) -> Self:

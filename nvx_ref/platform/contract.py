@@ -224,7 +224,7 @@ class Child(Protocol):
 
 
 class Connection(Protocol):
-    """A connection to a VMM's endpoint; sends and receives are whole steps with deadlines."""
+    """A connection to a VMM's endpoint. One thread may send while another receives, and any may close."""
 
     def send(self, data: bytes, deadline: Deadline) -> None:
         """Send all the bytes.
@@ -240,6 +240,23 @@ class Connection(Protocol):
 
         Raises:
             TimedOut: The deadline passed and nothing has arrived.
+            SessionFailed: The connection is broken, or closed on this side.
+        """
+        ...
+
+    def exchange(self, data: memoryview, limit: int, deadline: Deadline) -> tuple[int, bytes | None]:
+        """Wait until either direction can move, then move what can be moved without waiting.
+
+        Args:
+            data: What to send, at least one byte.
+            limit: The most bytes to receive; 0 leaves what arrives alone.
+            deadline: By when.
+
+        Returns:
+            How many bytes were sent, and what arrived: None for nothing, ``b""`` at the end.
+
+        Raises:
+            TimedOut: The deadline passed and nothing moved.
             SessionFailed: The connection is broken, or closed on this side.
         """
         ...

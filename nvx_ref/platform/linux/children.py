@@ -10,7 +10,7 @@ import os
 import sys
 from _thread import allocate_lock
 
-from nvx_ref.platform.contract import Unpinnable
+from nvx_ref.platform.contract import ProcessGone, Unpinnable
 
 assert sys.platform == "linux"
 
@@ -27,11 +27,11 @@ class OwnChild:
         fd: A hold on it, which this owns; None on a kernel without pidfds.
     """
 
-    __slots__ = ("_lock", "fd", "pid", "reaped", "status")
+    __slots__ = ("_fd", "_lock", "pid", "reaped", "status")
 
     def __init__(self, pid: int, fd: int | None) -> None:
         self.pid = pid
-        self.fd = fd
+        self._fd = fd
         self.reaped = False
         self.status: int | None = None
         self._lock = allocate_lock()
@@ -54,15 +54,25 @@ class OwnChild:
 
     def has_number(self) -> bool:
         """Tell whether the number is still this child's, zombie or not."""
-        if self.reaped:
-            return False
-        return self.fd is None or pidfd.number_of(self.fd) == self.pid
+        with self._lock:
+            if self.reaped:
+                return False
+            return self._fd is None or pidfd.number_of(self._fd) == self.pid
+
+    def duplicate(self) -> int | None:
+        """Return another hold on it, None once it has been reaped or where the kernel gives none."""
+        with self._lock:
+            return None if self._fd is None else os.dup(self._fd)
+
+    def forget(self) -> None:
+        """Give it up: it was gone before it could be held, and its status is unknown."""
+        self._settle(None)
 
     def _wait(self) -> os.waitid_result | None:
         flags = os.WEXITED | os.WNOHANG
-        if self.fd is not None:
+        if self._fd is not None:
             try:
-                return os.waitid(os.P_PIDFD, self.fd, flags)
+                return os.waitid(os.P_PIDFD, self._fd, flags)
             except ChildProcessError:
                 raise
             except OSError:
@@ -71,10 +81,13 @@ class OwnChild:
         return os.waitid(os.P_PID, self.pid, flags)
 
     def _lost(self) -> bool:
-        if self.fd is not None:
-            if pidfd.number_of(self.fd) != -1:
+        if self._fd is not None:
+            try:
+                if pidfd.number_of(self._fd) != -1:
+                    return False
+            except Unpinnable:
                 return False
-            self._settle(pidfd.exit_status(self.fd))
+            self._settle(pidfd.exit_status(self._fd))
             return True
         try:
             found = procfs.read_stat(self.pid)
@@ -87,7 +100,7 @@ class OwnChild:
     def _settle(self, status: int | None) -> None:
         self.status = status
         self.reaped = True
-        fd, self.fd = self.fd, None
+        fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
         if _children.get(self.pid) is self:
@@ -100,13 +113,32 @@ def adopt(pid: int) -> OwnChild:
     A kernel that gives no hold leaves a child without one: it can be waited for, and nothing is ever sent to it.
     """
     sweep()
+    fd: int | None = None
+    gone = False
     try:
-        fd: int | None = pidfd.open_pidfd(pid)
+        fd = pidfd.open_pidfd(pid)
+        # Where SIGCHLD is ignored the number may be free by now, and even a stranger's.
+        gone = not _is_child(fd)
     except Unpinnable:
-        fd = None
+        pass
+    except ProcessGone:
+        gone = True
     child = OwnChild(pid, fd)
-    _children[pid] = child
+    if gone:
+        child.forget()
+    else:
+        _children[pid] = child
     return child
+
+
+def _is_child(fd: int) -> bool:
+    try:
+        os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def find(pid: int) -> OwnChild | None:

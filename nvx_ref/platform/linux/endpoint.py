@@ -8,7 +8,8 @@ import select
 import struct
 import sys
 import time
-from contextlib import suppress
+from _thread import allocate_lock
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from nvx_ref.deadline import POLL_INTERVAL, Deadline
@@ -23,7 +24,7 @@ from nvx_ref.platform.linux.waiting import pause, wait_for
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from types import TracebackType
 
 NAME = "control.sock"
@@ -38,7 +39,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 # Not there yet, not served yet, or its backlog is full.
 _NOT_YET = {errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN}
-_CLOSED = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF}
+_CLOSED = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN}
 
 
 def choose(directory: str) -> str:
@@ -129,12 +130,15 @@ class Connection:
         before: Seconds since boot, at a moment before the connection was made.
     """
 
-    __slots__ = ("_before", "_endpoint", "_socket")
+    __slots__ = ("_before", "_closing", "_endpoint", "_lock", "_socket", "_users")
 
     def __init__(self, connected: socket.socket, endpoint: str, before: float) -> None:
         self._socket = connected
         self._endpoint = endpoint
         self._before = before
+        self._lock = allocate_lock()
+        self._users = 0
+        self._closing = False
 
     def __enter__(self) -> Self:
         return self
@@ -147,44 +151,51 @@ class Connection:
     def send(self, data: bytes, deadline: Deadline) -> None:
         """Send all the bytes."""
         view = memoryview(data)
-        while view:
-            try:
-                view = view[self._socket.send(view) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, deadline, "take what was sent")
-            except OSError as error:
-                raise self._broken(error) from error
+        with self._in_use():
+            while view:
+                sent = self._try_send(view)
+                view = view[sent:]
+                if not sent:
+                    self._wait(select.POLLOUT, deadline, "take what was sent")
 
     def receive(self, limit: int, deadline: Deadline) -> bytes:
         """Return what has arrived, 1 to ``limit`` bytes, or ``b""`` once the other end has closed."""
-        while True:
-            try:
-                return self._socket.recv(limit)
-            except BlockingIOError:
+        with self._in_use():
+            while (arrived := self._try_receive(limit)) is None:
                 self._wait(select.POLLIN, deadline, "answer")
-            except ConnectionResetError:
-                # It closed with unread bytes of ours: an end all the same, and what it sent before has been read.
-                return b""
-            except OSError as error:
-                raise self._broken(error) from error
+            return arrived
+
+    def exchange(self, data: memoryview, limit: int, deadline: Deadline) -> tuple[int, bytes | None]:
+        """Wait until either direction can move, then move what can be moved without waiting."""
+        with self._in_use():
+            while True:
+                arrived = self._try_receive(limit) if limit else None
+                try:
+                    sent = self._try_send(data)
+                except SessionFailed:
+                    # What it said before it closed comes first; the next call meets the end.
+                    if arrived is None:
+                        raise
+                    sent = 0
+                if sent or arrived is not None:
+                    return sent, arrived
+                self._wait(select.POLLOUT | (select.POLLIN if limit else 0), deadline, "take what was sent")
 
     def peer(self) -> Pin:
-        """Return a hold on the process that serves the endpoint, as the kernel names it.
+        """Return a hold on the process that serves the endpoint, as the kernel names it: the one that listens.
 
         ``SO_PEERPIDFD`` (Linux 6.5) gives the hold itself. Before it there is only a number: that is pinned, and
         counts only if the process started no later than this connection and the connection is still open, so that
         a successor of a dead server's number is refused.
         """
-        try:
-            return Pin.of_descriptor(self._socket.getsockopt(_SOL_SOCKET, _SO_PEERPIDFD))
-        except OSError as error:
-            if error.errno in {errno.ESRCH, errno.EINVAL, errno.ENODATA}:
-                raise ProcessGone("the process that served the endpoint has exited", subject=self._endpoint) from error
-            if error.errno != errno.ENOPROTOOPT:
-                raise Unpinnable(
-                    f"the kernel doesn't name its server: {describe(error)}", subject=self._endpoint, detail="denied"
-                ) from error
-        return self._peer_by_number()
+        with self._in_use():
+            try:
+                fd = self._socket.getsockopt(_SOL_SOCKET, _SO_PEERPIDFD)
+            except OSError as error:
+                if error.errno == errno.ENOPROTOOPT:
+                    return self._peer_by_number()
+                raise self._peerless(error) from error
+            return Pin.of_descriptor(fd)
 
     def fileno(self) -> int:
         """Return the descriptor, for waits on several things at once."""
@@ -192,12 +203,51 @@ class Connection:
 
     def close(self) -> None:
         """Close it, which also ends a wait in another thread; idempotent."""
-        if self._socket.fileno() < 0:
-            return
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            idle = self._users == 0
         # The other end may have been faster.
         with suppress(OSError):
             self._socket.shutdown(_SHUT_BOTH)
-        self._socket.close()
+        if idle:
+            self._socket.close()
+
+    @contextmanager
+    def _in_use(self) -> Generator[None]:
+        """Keep the number from being given up, and so from meaning another file, while a thread works with it."""
+        with self._lock:
+            if self._closing:
+                raise SessionFailed("the control connection is closed", subject=self._endpoint, detail="closed")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                last = self._closing and self._users == 0
+            if last:
+                self._socket.close()
+
+    def _try_send(self, view: memoryview) -> int:
+        try:
+            return self._socket.send(view)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def _try_receive(self, limit: int) -> bytes | None:
+        try:
+            return self._socket.recv(limit)
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:
+            # It closed with unread bytes of ours: an end all the same, and what it sent before has been read.
+            return b""
+        except OSError as error:
+            raise self._broken(error) from error
 
     def _peer_by_number(self) -> Pin:
         pid = _CREDENTIALS.unpack(self._socket.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))[0]
@@ -220,11 +270,17 @@ class Connection:
         if started > self._before or hung_up.poll(0):
             raise ProcessGone("the process that served the endpoint has exited", subject=self._endpoint)
 
+    def _peerless(self, error: OSError) -> ProcessGone | Unpinnable:
+        if error.errno in {errno.ESRCH, errno.EINVAL, errno.ENODATA}:
+            return ProcessGone("the process that served the endpoint has exited", subject=self._endpoint)
+        reason = f"the kernel gives no hold on its server: {describe(error)}"
+        return Unpinnable(reason, subject=self._endpoint, detail="denied")
+
     def _wait(self, event: int, deadline: Deadline, what: str) -> None:
-        number = self._socket.fileno()
-        if number >= 0 and not wait_for(number, event, deadline):
+        if not wait_for(self._socket.fileno(), event, deadline):
             raise TimedOut(f"the VMM didn't {what} by the deadline", subject=self._endpoint, detail="session")
 
     def _broken(self, error: OSError) -> SessionFailed:
-        reason = "the control connection is closed" if error.errno in _CLOSED else f"it broke: {describe(error)}"
+        closed = error.errno in _CLOSED
+        reason = "the VMM closed the control connection" if closed else f"it broke: {describe(error)}"
         return SessionFailed(reason, subject=self._endpoint, detail="connection-closed")

@@ -62,11 +62,18 @@ def number_of(fd: int) -> int:
     """Return the number of a held process: 0 where it is in another PID namespace, -1 once it has been reaped.
 
     As long as this isn't -1 the number has belonged to the process without a gap since it was opened.
+
+    Raises:
+        Unpinnable: ``/proc`` doesn't say.
     """
-    for line in procfs.read(f"/proc/self/fdinfo/{fd}").splitlines():
+    try:
+        content = procfs.read(f"/proc/self/fdinfo/{fd}")
+    except OSError as error:
+        raise Unpinnable(f"/proc doesn't describe a hold: {describe(error)}", detail="hidden") from error
+    for line in content.splitlines():
         if line.startswith(b"Pid:"):
             return int(line[4:])
-    return -1
+    raise Unpinnable("/proc doesn't describe a hold", detail="hidden")
 
 
 def unique_inode(fd: int, pid: int) -> int | None:

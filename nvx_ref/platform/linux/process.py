@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 from nvx_ref.deadline import POLL_INTERVAL, Deadline
 from nvx_ref.platform.contract import FileId, ProcessGone, ProcessIdentity, Unpinnable
-from nvx_ref.platform.failures import describe
 
 assert sys.platform == "linux"
 
@@ -64,7 +63,12 @@ class Pin:
             Unpinnable: The kernel gives no hold (``ENOSYS``, or ``EPERM`` by a filter).
             Refused: It is no process number.
         """
-        return cls._of(pid, pidfd.open_pidfd(pid))
+        fd = pidfd.open_pidfd(pid)
+        try:
+            return cls(pid, fd, children.find(pid))
+        except BaseException:
+            os.close(fd)
+            raise
 
     @classmethod
     def of_descriptor(cls, fd: int) -> Self:
@@ -75,7 +79,8 @@ class Pin:
             Unpinnable: It is in another PID namespace, where this one's numbers don't reach.
         """
         try:
-            return cls._of(_number(fd), fd)
+            pid = _number(fd)
+            return cls(pid, fd, children.find(pid))
         except BaseException:
             os.close(fd)
             raise
@@ -83,11 +88,7 @@ class Pin:
     @classmethod
     def of_child(cls, own: children.OwnChild) -> Self:
         """Pin a child that this process spawned, whether or not it has ended."""
-        return cls(own.pid, None if own.fd is None else os.dup(own.fd), own)
-
-    @classmethod
-    def _of(cls, pid: int, fd: int) -> Self:
-        return cls(pid, fd, children.find(pid))
+        return cls(own.pid, own.duplicate(), own)
 
     def __enter__(self) -> Self:
         return self
@@ -159,7 +160,8 @@ class Pin:
     def terminate(self) -> None:
         """End the process at once and for good (``SIGKILL`` through the pidfd); no error if it has ended already."""
         if self._fd is None:
-            self._require_own()
+            if self._require_own().collect():
+                return
             raise Unpinnable(
                 "without a pidfd nothing is sent to it",
                 subject=f"process {self._pid}",
@@ -172,7 +174,7 @@ class Pin:
         """Return the status it ended with, a negative signal number included, or None where that isn't known."""
         if not self.has_exited():
             return None
-        if self._own is not None:
+        if self._own is not None and self._own.reaped:
             return self._own.status
         if self._fd is None:
             return None
@@ -199,11 +201,7 @@ class Pin:
         except (FileNotFoundError, ProcessLookupError):
             return False
         except OSError as error:
-            raise Unpinnable(
-                f"its descriptors can't be looked at: {describe(error)}",
-                subject=f"process {self._pid}",
-                detail="denied",
-            ) from error
+            raise procfs.unreadable(error, self._pid) from error
 
     def _has_number(self) -> bool:
         if self._fd is None:

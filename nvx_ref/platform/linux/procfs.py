@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nvx_ref.errors import Indeterminate
 from nvx_ref.platform.contract import ProcessIdentity, Unpinnable
-from nvx_ref.platform.failures import describe
+from nvx_ref.platform.failures import describe, hint_for
 
 assert sys.platform == "linux"
 
@@ -77,9 +77,18 @@ def read_stat(pid: int) -> Stat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     except OSError as error:
-        raise Unpinnable(
-            f"the kernel doesn't describe it to this user: {describe(error)}", subject=f"process {pid}", detail="denied"
-        ) from error
+        raise unreadable(error, pid) from error
+
+
+def unreadable(error: OSError, pid: int) -> Unpinnable:
+    """Return the error for something about a process that ``/proc`` doesn't give."""
+    limit = error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+    return Unpinnable(
+        f"it can't be looked at: {describe(error)}",
+        subject=f"process {pid}",
+        hint=hint_for(error) if limit else None,
+        detail="descriptors" if limit else "denied",
+    )
 
 
 def require_own_view() -> None:

@@ -115,16 +115,17 @@ def spawn(argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int
             cwd=cwd,
             start_new_session=True,
         )
+    except ValueError as error:
+        raise Refused(f"the system can't take it: {error}", subject="command", detail="argv") from error
     except OSError as error:
         subject = cwd if error.filename == cwd else program
         raise LaunchFailed(
             f"it can't be started: {describe(error)}", subject=subject, hint=_launch_hint(error), detail="exec"
         ) from error
-    own = children.adopt(popen.pid)
     # From here on the child is reaped by `children` alone; this keeps the Popen from warning, and from waiting for a
     # number that may be another child's by then.
     popen.returncode = 0
-    return Child(own)
+    return Child(children.adopt(popen.pid))
 
 
 def pipe_with(data: bytes) -> int:
