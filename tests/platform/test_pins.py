@@ -219,7 +219,8 @@ def test_the_status_of_somebody_elses_child_is_left_to_them(python: Run, soon: D
 @pytest.mark.case("T28")
 def test_the_status_of_a_non_child_is_reported_or_unknown(python: Run, soon: Deadline) -> None:
     parent = python(
-        "import os, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\npid = os.fork()\nif not pid: input(); os._exit(7)\n"
+        "import os, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\n"
+        "pid = os.fork()\nif not pid: input(); os._exit(7)\n"
         "print(pid, flush=True); signal.sigwait({signal.SIGUSR1}); os.waitpid(pid, 0); print('reaped', flush=True); "
         "signal.pause()",
         ready=False,
