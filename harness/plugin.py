@@ -8,6 +8,7 @@ and does nothing in a run without one.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -243,7 +244,8 @@ def _reason(report: pytest.TestReport) -> str:
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(crash.message) if crash is not None else str(report.longrepr)
-    return next(iter(text.strip().splitlines()), "")
+    first = next(iter(text.strip().splitlines()), "")
+    return re.sub(r"^(harness\.[\w.]+|AssertionError|Failed): ", "", first)
 
 
 def _ids(item: pytest.Item, marker: str) -> list[str]:

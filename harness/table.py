@@ -85,7 +85,8 @@ class Table:
             lines.append(f"{group:{width[0]}}  {scenario:{width[1]}}  {backend:{width[2]}}  {summary}")
             lines += [f"{'':{width[0]}}    {line}" for line in _reasons(cells)]
         counts = [f"{sum(cell.outcome == word for cell in self.cells())} {word}" for word in ("pass", "fail", "skip")]
-        return [*lines, f"{len(rows)} scenarios, {len(self._cells)} cells: {', '.join(counts)}"]
+        total = f"{_count(len(rows), 'scenario')}, {_count(len(self._cells), 'cell')}"
+        return [*lines, f"{total}: {', '.join(counts)}"]
 
     def report(self, *, backend: str, orchestrator: str) -> str:
         """Return the report as JSON text.
@@ -159,6 +160,10 @@ def _reasons(cells: list[Cell]) -> list[str]:
     for reason, count in skipped.items():
         lines.append(f"skip {reason}" if count == 1 else f"skip {reason} ({count} cells)")
     return lines
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _parameters(cell: Cell) -> str:

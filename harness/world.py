@@ -6,6 +6,7 @@ test has; the witnesses judge by what they see, and the sweep at the end ends an
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import secrets
@@ -42,6 +43,8 @@ GRACE = 1.0
 
 ENDPOINT_LIMIT = 80
 OWN_NAMES = frozenset({"s", "vmm.py", "side.json", "channel", "fake", "out", "reference.py", "nvx-ref.py", "images"})
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +222,7 @@ def environment() -> dict[str, str]:
 
 
 def _make_root(session: str) -> str:
+    path = os.path.join(session, f"{os.getpid()}.{next(_numbers)}")
     os.makedirs(session, mode=0o700, exist_ok=True)
-    number = 0
-    while True:
-        path = os.path.join(session, f"{os.getpid()}.{number}")
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            number += 1
-        else:
-            return path
+    os.mkdir(path, 0o700)
+    return path

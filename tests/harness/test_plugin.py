@@ -42,7 +42,7 @@ TABLE = [
     "         skip needs mkfs.erofs (package erofs-utils)",
     "c6     it goes on  fake     2 pass",
     "crash  every step  fake     1 fail, 1 pass",
-    "         fail [[]start.locked[]]: AssertionError: crash at start.locked: expected one VMM, found none",
+    "         fail [[]start.locked[]]: crash at start.locked: expected one VMM, found none",
     "3 scenarios, 5 cells: 3 pass, 1 fail, 1 skip",
 ]
 
