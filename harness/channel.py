@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, Late
+from harness.sut.protocol import mapping
 
 if TYPE_CHECKING:
     from harness.deadline import Deadline
@@ -146,19 +147,20 @@ class Channel:
             match message:
                 case {"hello": {"pid": int(pid), "token": str(token)}}:
                     peer.pid = pid
-                    self._greet(pid, token)
+                    helper = mapping(message["hello"]).get("helper") is True
+                    self._greet(pid, token, helper=helper)
                 case {"paused": str(point)}:
                     peer.paused = point
                     peer.passed.append(f"{point}#{message.get('hit', 1)}")
                 case _:
                     raise HarnessError(f"the fake said {message!r}")
 
-    def _greet(self, pid: int, token: str) -> None:
+    def _greet(self, pid: int, token: str, *, helper: bool) -> None:
         if token != self._token:
             raise HarnessError(f"a process with pid {pid} said another test's token")
         pin = self._host.pin(pid)
         if pin is not None:
-            self._processes.said(pid, pin)
+            self._processes.said(pid, pin, "child of a VMM" if helper else "token")
 
     def _where(self) -> str:
         here = [f"pid {peer.pid} {'gone' if peer.gone else peer.paused or 'running'}" for peer in self.peers]

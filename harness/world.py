@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from harness import python, witness
 from harness.channel import Channel
 from harness.deadline import Clock
-from harness.errors import HarnessError, Late
+from harness.errors import Finding, HarnessError, Late
 from harness.sut.program import Program
 from harness.witness.evidence import Evidence
 from harness.witness.leftovers import sweep
@@ -170,6 +170,20 @@ class World:
                 texts.append(file.read())
         return Completed(child.returncode, *texts)
 
+    def expect(self, where: str, *, expected: object, found: object) -> None:
+        """Judge one fact.
+
+        Args:
+            where: The step, operation or place that it is about.
+            expected: What the contract allows.
+            found: What a witness saw.
+
+        Raises:
+            Finding: They differ.
+        """
+        if expected != found:
+            raise Finding(where, expected=_shown(expected), found=_shown(found))
+
     def sweep(self) -> str:
         """End everything of the test; return what was left that shouldn't have been, as text."""
         if self._swept:
@@ -219,6 +233,10 @@ class World:
 def environment() -> dict[str, str]:
     """Return the environment of everything that is started: this one without what would steer it."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("NVX_", "PYTHON", "COV"))}
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)
 
 
 def _make_root(session: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from typing import TYPE_CHECKING, cast
 
-from harness import python
+from harness import images, python
 from harness.backends.contract import Artifacts, Attachment, GuestFacts
 from harness.witness.contract import Descriptor
 
@@ -18,23 +17,6 @@ if TYPE_CHECKING:
 
 Event = dict[str, object]
 
-ELF_KERNEL = b"\x7fELF\x02\x01\x01" + bytes(9) + (2).to_bytes(2, "little") + (62).to_bytes(2, "little") + bytes(44)
-"""The 64-byte header of an ELF64 x86-64 executable: all that the fake wants of a kernel."""
-
-MANIFEST = {
-    "openvmm": {
-        "microvm_abi_version": 2,
-        "control_session_protocol_version": 1,
-        "control_contract_revision": "nvx-microvm-v2-control-v2",
-    }
-}
-FILES = {
-    "bin/openvmm": b"the bundled fake is started by its launcher script instead\n",
-    "guest/vmlinux": ELF_KERNEL,
-    "guest/initramfs.cpio.gz": b"nvx-fake-initramfs managed\n",
-}
-"""The files of a release layout, as far as a fake looks into them (contract openvmm 10.8, nvx-host 4.2)."""
-
 
 class Fake:
     """See :class:`harness.backends.contract.Backend`."""
@@ -44,14 +26,8 @@ class Fake:
 
     def artifacts(self, directory: str) -> Artifacts:
         """Write a release layout once."""
-        root = os.path.join(directory, "artifacts")
-        write_artifacts(root)
-        return Artifacts(
-            directory=root,
-            kernel=os.path.join(root, "guest", "vmlinux"),
-            initrd=os.path.join(root, "guest", "initramfs.cpio.gz"),
-            manifest=os.path.join(root, "SOURCE-MANIFEST.json"),
-        )
+        made = images.write_artifacts(directory)
+        return Artifacts(directory=made.directory, kernel=made.kernel, initrd=made.initramfs, manifest=made.manifest)
 
     def begin(self, directory: str, *, token: str, channel: str, evidence: str) -> FakeSide:
         """Write the launcher and the first side file."""
@@ -137,20 +113,6 @@ class FakeVm:
     def _first(self, kind: str) -> Event:
         found = self._all(kind)
         return found[0] if found else {}
-
-
-def write_artifacts(root: str) -> None:
-    """Write the release layout that stands for a real one: small files, their digests and the manifest."""
-    lines: list[str] = []
-    for name, data in FILES.items():
-        path = os.path.join(root, *name.split("/"))
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(data)
-        lines.append(f"{hashlib.sha256(data).hexdigest()}  {name}\n")
-    for name, text in (("SHA256SUMS", "".join(lines)), ("SOURCE-MANIFEST.json", json.dumps(MANIFEST, indent=2) + "\n")):
-        with open(os.path.join(root, name), "w", encoding="utf-8") as file:
-            file.write(text)
 
 
 def _started(run: FakeVm) -> int:

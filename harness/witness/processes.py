@@ -72,14 +72,14 @@ class Processes:
         """Name a child that the harness started itself: an orchestrator, a command. It is no orphan and no VMM."""
         self._own.add(pid)
 
-    def said(self, pid: int, pin: Pin) -> None:
+    def said(self, pid: int, pin: Pin, reason: str) -> None:
         """Take a process that said the token on the channel."""
         known = self._seen.get((pid, pin.start))
         if known is not None:
             pin.close()
-            known.reasons.add("token")
+            known.reasons.add(reason)
             return
-        self._seen[pid, pin.start] = Seen(pin, self._host.arguments(pid), {"token"})
+        self._seen[pid, pin.start] = Seen(pin, self._host.arguments(pid), {reason})
 
     def look(self) -> list[Seen]:
         """Look at the whole process table now; return those of this test that are alive, reaping the rest."""

@@ -1,0 +1,5 @@
+"""`python -m harness` is `nvx-harness`."""
+
+from harness.cli import main
+
+main()

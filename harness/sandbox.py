@@ -1,0 +1,120 @@
+"""A sandbox as a scenario sees it: what to provision it from, and the requests on it."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import TYPE_CHECKING
+
+from harness import images
+from harness.errors import Finding
+from harness.sut.protocol import mapping
+
+if TYPE_CHECKING:
+    from harness.deadline import Deadline
+    from harness.sut.program import Program
+    from harness.sut.protocol import Answer, Args
+    from harness.world import World
+
+EROFS, GPT = "erofs", "gpt"
+EXT4, RAMFS = "ext4", "ramfs"
+
+
+class Sandbox:
+    """One sandbox of a test.
+
+    Args:
+        world: The test's world.
+        name: The sandbox's name.
+        image_format: ``erofs`` or ``gpt``.
+        upper: ``ext4`` or ``ramfs``.
+
+    Attributes:
+        directory: Its state directory.
+        distro: Its distro image, shared and read-only.
+        scratch: Its scratch, its own, or None.
+    """
+
+    def __init__(self, world: World, name: str = "box", *, image_format: str = EROFS, upper: str = EXT4) -> None:
+        self._world = world
+        self.name = name
+        self.image_format = image_format
+        self.upper = upper
+        self.directory = world.sandbox(name)
+        place = os.path.join(world.root, "images")
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        found = images.unpack(place)
+        self.distro = found.erofs if image_format == EROFS else found.gpt
+        self.identity = images.EROFS_UUID if image_format == EROFS else images.DISK_GUID
+        self.scratch = images.copy_scratch(os.path.join(place, f"{name}.ext4")) if upper == EXT4 else None
+
+    def request(self) -> Args:
+        """Return the arguments of `provision`."""
+        artifacts = self._world.artifacts
+        upper: Args = {"scratch": self.scratch} if self.scratch else {"ramUpper": True}
+        return {
+            **self.named(),
+            **upper,
+            "distro": self.distro,
+            "format": self.image_format,
+            "identity": self.identity,
+            "openvmm": self._world.vmm.command,
+            "kernel": artifacts.kernel,
+            "initrd": artifacts.initrd,
+            "manifest": artifacts.manifest,
+            "hypervisor": self._world.backend.hypervisor,
+        }
+
+    def named(self) -> Args:
+        """Return the arguments of every other operation."""
+        return {"root": self._world.state, "name": self.name}
+
+    def path(self, name: str) -> str:
+        """Return the path of one of its files."""
+        return os.path.join(self.directory, name)
+
+    def names(self) -> list[str]:
+        """Return the entries of its directory, none if there is no directory."""
+        try:
+            return sorted(os.listdir(self.directory))
+        except FileNotFoundError:
+            return []
+
+    def provision(self, program: Program) -> None:
+        """Provision it, which must succeed."""
+        self.succeed(program, "provision", self.request())
+
+    def succeed(self, program: Program, op: str, args: Args | None = None, deadline: Deadline | None = None) -> Answer:
+        """Run an operation that must succeed.
+
+        Raises:
+            Finding: It fails.
+        """
+        answer = program.call(op, args or self.named(), deadline or self._world.soon())
+        if not answer.ok:
+            raise Finding(f"{op} of {self.name}", expected="success", found=str(answer))
+        return answer
+
+    def fail(self, program: Program, op: str, code: str, args: Args | None = None) -> Answer:
+        """Run an operation that must fail with a code.
+
+        Raises:
+            Finding: It succeeds, or fails with another code.
+        """
+        answer = program.call(op, args or self.named(), self._world.soon())
+        if answer.ok or answer.code != code:
+            raise Finding(f"{op} of {self.name}", expected=code, found=str(answer))
+        return answer
+
+    def output(self, program: Program, *argv: str) -> str:
+        """Run a program in the guest that must exit with 0, and return what it printed."""
+        answer = self.succeed(program, "exec", {**self.named(), "argv": list(argv)})
+        if (answer.result.get("category"), answer.result.get("status")) != ("exit", 0):
+            raise Finding(f"exec {' '.join(argv)}", expected="exit 0", found=str(answer.result))
+        return base64.b64decode(str(answer.result["stdout"])).decode()
+
+    def verdict(self, program: Program, op: str = "reattach") -> str:
+        """Return the verdict of `reattach` or `status`, with its reason."""
+        result = mapping(self.succeed(program, op).result)
+        reason = result.get("reason")
+        return f"{result['verdict']}: {reason}" if reason else str(result["verdict"])
