@@ -220,7 +220,8 @@ class SessionDriver:
             self._send_fault = SessionFailed(
                 "an earlier record was not sent whole", subject="NVXS", detail="send-interrupted"
             )
-            if isinstance(fault, OSError):
+            # An end that this side has understood keeps its reason; a transport's own is one thing: closed.
+            if isinstance(fault, OSError) or (isinstance(fault, SessionFailed) and fault is not self._end):
                 raise SessionFailed("the peer closed the connection", subject="NVXS", detail="closed") from fault
             raise
 
