@@ -1,37 +1,44 @@
-# The project's own commands. Nothing here needs more than `git make python3-venv`.
+# The project's own commands. They need `git make python3-venv` and nothing else.
 PYTHON ?= python3
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help scenarios test lint types clean
+.PHONY: help venv scenarios test unit lint types goldens clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "Making $(VENV) and installing the project into it (about a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-venv: $(STAMP) ## Create the virtual environment and install the project into it
+venv: $(STAMP) ## Make the virtual environment and install the project into it
 
-scenarios: $(STAMP) ## Run the scenarios on the bundled fake
-	$(BIN)/python -m pytest scenarios -n 2
+scenarios: $(STAMP) ## Run the scenarios on the bundled fake OpenVMM
+	$(BIN)/python -m pytest scenarios -n $(JOBS)
+
+test: lint types unit scenarios ## Everything: lint, types, unit tests, scenarios
+
+unit: $(STAMP) ## The tests of the three packages
+	$(BIN)/python -m pytest tests -n $(JOBS)
 
 lint: $(STAMP) ## Style, formatting and import arrows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
-types: $(STAMP) ## mypy (linux and win32) and basedpyright
+types: $(STAMP) ## mypy for Linux and Windows, and basedpyright
 	$(BIN)/mypy --platform linux
+	$(BIN)/mypy --platform win32
 	$(BIN)/basedpyright
 
-test: lint types ## All tests, lint and types included
-	$(BIN)/python -m pytest tests -n 2
+goldens: $(STAMP) ## Rewrite the goldens; read the difference before you commit it
+	$(BIN)/python -m pytest scenarios tests -n $(JOBS) --update-goldens
 
-clean: ## Remove what the commands above made
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## Remove what the other commands made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -29,7 +29,22 @@ F = TypeVar("F", bound="Callable[..., object]")
 
 INTERRUPTED = 130
 MAX_EXEC_TIMEOUT_MS = 2**32 - 1
-SECONDS = click.FloatRange(min=0, min_open=True, max=MAX_SECONDS)
+
+
+class Seconds(click.ParamType[float]):
+    """A bound in seconds: over 0, finite, at most 30 days."""
+
+    name = "S"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse the text."""
+        try:
+            seconds = float(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        if not 0 < seconds <= MAX_SECONDS:
+            self.fail(f"{value!r}: over 0 and at most {MAX_SECONDS:.0f} seconds", param, ctx)
+        return seconds
 
 
 class Pair(click.ParamType[tuple[int, int]]):
@@ -38,7 +53,7 @@ class Pair(click.ParamType[tuple[int, int]]):
     name = "UID:GID"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Parse the text once; a default that is parsed already passes through."""
+        """Parse the text."""
         user, colon, group = str(value).partition(":")
         if not (colon and user.isascii() and group.isascii() and user.isdecimal() and group.isdecimal()):
             self.fail(f"{value!r} is not two decimal numbers joined by a colon", param, ctx)
@@ -51,7 +66,12 @@ class Pair(click.ParamType[tuple[int, int]]):
 def sandbox(function: F) -> F:
     """Add what every operation on one sandbox takes: its directory and a bound in seconds."""
     bound = click.option(
-        "--timeout", type=SECONDS, default=60.0, show_default=True, metavar="S", help="Bound of the operation, seconds."
+        "--timeout",
+        type=Seconds(),
+        default=60.0,
+        show_default=True,
+        metavar="S",
+        help="Bound of the operation, seconds.",
     )
     place = click.option("--state-dir", required=True, metavar="D", help="The sandbox's own directory.")
     return place(bound(function))
@@ -159,7 +179,7 @@ def exec(  # noqa: A001 - the command's name
 
 @commands.command()
 @sandbox
-@click.option("--force-within", type=SECONDS, metavar="S", help="End the VM by force, within S more seconds.")
+@click.option("--force-within", type=Seconds(), metavar="S", help="End the VM by force, within S more seconds.")
 def stop(state_dir: str, timeout: float, force_within: float | None) -> None:
     """Ask the guest to stop and wait for the VM's exit; without --force-within it is never ended by force."""
     orchestrator, name = _sandbox(state_dir)
