@@ -90,3 +90,27 @@ def no_leak() -> Iterator[None]:
 def tree(path: str) -> list[str]:
     """The names under a directory, sorted."""
     return sorted(str(entry.relative_to(path)) for entry in Path(path).rglob("*"))
+
+
+Isolated = Callable[..., str]
+
+
+@pytest.fixture
+def isolated(root_only: None) -> Isolated:  # noqa: ARG001 - a fixture that may skip
+    """Run Python code as root in namespaces of its own: `isolated(code, argument..., flags="-m")` gives its output."""
+    probe = subprocess.run(["unshare", "-m", "-p", "-f", "--mount-proc", "true"], check=False, capture_output=True)
+    if probe.returncode:
+        pytest.skip("needs the right to make namespaces")
+
+    def run(code: str, *arguments: str, flags: str = "-m") -> str:
+        ended = subprocess.run(
+            ["unshare", *flags.split(), sys.executable, "-I", "-c", code, *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    return run

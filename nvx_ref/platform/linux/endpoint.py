@@ -105,7 +105,10 @@ def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> 
 def _try_connect(endpoint: str) -> socket.socket | None:
     import socket  # noqa: PLC0415 - one operation needs it, and it costs as much as the rest of this package
 
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    except OSError as error:
+        raise failure(error, endpoint, "connect to") from error
     try:
         connection.connect(endpoint)
     except OSError as error:
@@ -250,7 +253,11 @@ class Connection:
             raise self._broken(error) from error
 
     def _peer_by_number(self) -> Pin:
-        pid = _CREDENTIALS.unpack(self._socket.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))[0]
+        try:
+            credentials = self._socket.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size)
+        except OSError as error:
+            raise self._peerless(error) from error
+        pid = _CREDENTIALS.unpack(credentials)[0]
         if pid <= 0:
             raise Unpinnable(
                 "its server counts in another PID namespace", subject=self._endpoint, detail="foreign-namespace"
