@@ -16,8 +16,12 @@ from sandboxes import CONFIGURATION, CRASHED, IDENTITY, NAME, STAND_IN, ask_to_s
 def main() -> None:
     request = json.loads(sys.argv[1])
 
+    hits = 0
+
     def crash(step: Step) -> None:
-        if step == request["step"]:
+        nonlocal hits
+        hits += step == request["step"]
+        if step == request["step"] and hits == request["hit"]:
             if request["how"] == "kill":
                 signal.raise_signal(signal.SIGKILL)
             os._exit(CRASHED)

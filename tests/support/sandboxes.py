@@ -9,15 +9,25 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nvx_ref.deadline import Deadline
 from nvx_ref.platform import endpoint as endpoints
-from nvx_ref.platform import files
+from nvx_ref.platform import files, process
 from nvx_ref.steps import Step
-from nvx_ref.store import CallerFiles, LockedStore, RuntimeIdentity, Store
+from nvx_ref.store import (
+    CallerFiles,
+    FileId,
+    Journal,
+    LockedStore,
+    ProcessIdentity,
+    RuntimeIdentity,
+    RuntimeRecord,
+    Store,
+)
 from nvx_ref.store import names as store_names
+from nvx_ref.store.records import FORMAT, encode
 from nvx_ref.supervisor import Starting, Vmm, VmmCommand, launch
 
 NAME = "alpha"
@@ -92,21 +102,29 @@ class Site:
         *,
         mode: str = "serve",
         how: str = "exit",
-        identity: RuntimeIdentity = IDENTITY,
+        hit: int = 1,
     ) -> int:
         """Run an orchestrator of its own process; it crashes once the step has happened."""
+        request = {"site": self.root, "operation": operation, "step": step, "mode": mode, "how": how, "hit": hit}
         run = subprocess.run(
-            [sys.executable, str(CHILD), json.dumps(self.request(step, operation, mode=mode, how=how))],
+            [sys.executable, str(CHILD), json.dumps(request)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])])},
             stdin=subprocess.DEVNULL,
             check=False,
             timeout=100,
         )
-        assert identity is IDENTITY
         return run.returncode
 
-    def request(self, step: Step | None, operation: str, *, mode: str, how: str) -> dict[str, object]:
-        return {"site": self.root, "operation": operation, "step": step, "mode": mode, "how": how}
+    def stand_ins(self) -> list[int]:
+        """The stand-ins that run, found by their command line alone."""
+        found: list[int] = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                    if os.fsencode(STAND_IN) in words and os.fsencode(self.lifeline) in words:
+                        found.append(int(entry.name))
+        return found
 
 
 @contextmanager
@@ -148,3 +166,89 @@ def claim_is_free(path: Path) -> bool:
         return files.try_lock(fd)
     finally:
         os.close(fd)
+
+
+def log_of(site: Site) -> FileId:
+    """The log as an object, created where it is missing."""
+    fd = os.open(site.path(store_names.LOG), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        return files.file_id(fd)
+    finally:
+        os.close(fd)
+
+
+def write_journal(
+    site: Site, process: ProcessIdentity | None = None, *, log: FileId | None = None, launch_id: str = "a" * 32
+) -> Journal:
+    """Leave the journal that a crash would leave."""
+    journal = Journal(
+        format=FORMAT,
+        launch_id=launch_id,
+        process=process,
+        endpoint=str(site.path(store_names.SOCKET)),
+        log=log or log_of(site),
+    )
+    _write(site.path(store_names.JOURNAL), encode(journal, "launch.json"))
+    return journal
+
+
+def write_runtime(
+    site: Site,
+    process: ProcessIdentity,
+    *,
+    log: FileId | None = None,
+    launch_id: str = "b" * 32,
+    identity: RuntimeIdentity = IDENTITY,
+) -> RuntimeRecord:
+    """Leave the runtime record of a VMM."""
+    record = RuntimeRecord(
+        format=FORMAT,
+        launch_id=launch_id,
+        process=process,
+        endpoint=str(site.path(store_names.SOCKET)),
+        log=log or log_of(site),
+        identity=identity,
+    )
+    _write(site.path(store_names.RUNTIME), encode(record, "runtime.json"))
+    return record
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.touch(0o600)
+    path.write_bytes(data)
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Hold the claim on a log, as a VMM would."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        assert files.claim_log(fd)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def stranger() -> Iterator[ProcessIdentity]:
+    """A process that nobody launched as a VMM; it must be alive at the end of the block."""
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdin, child.stdout:
+        assert child.stdout.readline()
+        with process.Pin.open(child.pid) as pin:
+            yield pin.identity()
+            assert not pin.has_exited(), "a process that nobody verified was ended"
+        child.stdin.close()
+        child.wait()
+
+
+def ended() -> ProcessIdentity:
+    """The identity of a process that was, and has been reaped."""
+    with stranger() as identity:
+        return identity

@@ -240,7 +240,11 @@ class Directory:
         except OSError as error:
             raise failure(error, self.child_path(name), "open") from error
         try:
-            _require_plain(os.fstat(fd), self.child_path(name))
+            status = os.fstat(fd)
+            _require_plain(status, self.child_path(name))
+            if found is None and stat.S_IMODE(status.st_mode) != PRIVATE_FILE:
+                # Created just now, under a umask that takes even this user's permissions.
+                os.fchmod(fd, PRIVATE_FILE)
         except BaseException:
             os.close(fd)
             raise

@@ -1,0 +1,377 @@
+"""One holder per sandbox, through releases, removals and new provisions of the same name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from nvx_ref.deadline import Deadline
+from nvx_ref.errors import Busy, NotFound, Refused
+from nvx_ref.store import LockedStore, lock
+from nvx_ref.store.names import LOCK
+from sandboxes import CONFIGURATION, NAME, Site, past, soon, wait_for
+
+
+def holds(locked: LockedStore, path: Path) -> bool:
+    return os.fstat(locked.fd).st_ino == path.stat().st_ino
+
+
+def waiters(path: str) -> int:
+    """How many descriptors of this process mean a file that was, or is, at a path."""
+    count = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{fd}").removesuffix(" (deleted)") == path
+        except FileNotFoundError:
+            continue
+    return count
+
+
+@pytest.mark.spec("620.scope1.a")
+def test_a_provision_lock_makes_a_private_directory(site: Site) -> None:
+    umask = os.umask(0o777)
+    try:
+        locked = site.store.lock_provision(NAME, deadline=soon())
+    finally:
+        os.umask(umask)
+    with locked:
+        locked.write_configuration(CONFIGURATION)
+    assert stat.S_IMODE(site.path().stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in site.path().iterdir()} == {0o600}
+    assert site.listing() == {"config.json", LOCK}
+    assert site.path("config.json").read_bytes() == CONFIGURATION
+
+
+@pytest.mark.spec("620.scope6.f")
+def test_a_provision_that_writes_nothing_leaves_nothing(site: Site) -> None:
+    site.store.lock_provision(NAME, deadline=soon()).close()
+    assert not site.path().exists()
+
+
+@pytest.mark.spec("620.scope6.f")
+def test_a_release_takes_its_own_lock_file_from_a_directory_without_configuration(site: Site) -> None:
+    site.path().mkdir(parents=True, mode=0o700)
+    site.path("mine").touch()
+    site.store.lock_provision(NAME, deadline=soon()).close()
+    assert site.listing() == {"mine"}
+
+
+def test_a_release_leaves_a_directory_that_was_there(site: Site) -> None:
+    site.path().mkdir(parents=True, mode=0o700)
+    site.store.lock_provision(NAME, deadline=soon()).close()
+    assert site.listing() == set()
+
+
+def test_a_release_leaves_the_lock_of_a_provisioned_sandbox(provisioned: Site) -> None:
+    provisioned.lock().close()
+    assert provisioned.listing() == {"config.json", LOCK}
+
+
+def test_a_release_leaves_a_lock_file_that_is_not_its_own(site: Site) -> None:
+    locked = site.store.lock_provision(NAME, deadline=soon())
+    site.path(LOCK).unlink()
+    site.path(LOCK).touch(0o600)
+    locked.close()
+    assert site.listing() == {LOCK}
+
+
+def test_a_release_is_idempotent_and_ends_every_change(provisioned: Site) -> None:
+    locked = provisioned.lock()
+    locked.close()
+    locked.close()
+    assert not locked.is_held
+    for change in (lambda: locked.write_configuration(b""), locked.recover, locked.remove):
+        with pytest.raises(Refused) as caught:
+            change()
+        assert caught.value.detail == "unlocked"
+
+
+@pytest.mark.spec("620.scope6.e")
+def test_no_sandbox_is_not_found_and_nothing_is_created(site: Site) -> None:
+    for take in (site.store.lock_existing, site.store.lock_removal):
+        with pytest.raises(NotFound):
+            take(NAME, deadline=soon())
+    with pytest.raises(NotFound):
+        site.store.peek(NAME)
+    assert not Path(site.store.root).exists()
+
+
+@pytest.mark.spec("620.scope6.e")
+def test_a_directory_without_configuration_is_not_found_and_left_alone(site: Site) -> None:
+    site.path().mkdir(parents=True, mode=0o700)
+    with pytest.raises(NotFound):
+        site.lock()
+    assert site.listing() == set()
+
+
+@pytest.mark.spec("620.scope1.b")
+def test_a_held_lock_is_busy_at_the_deadline(provisioned: Site) -> None:
+    with provisioned.lock():
+        for take in (provisioned.store.lock_existing, provisioned.store.lock_provision, provisioned.store.lock_removal):
+            with pytest.raises(Busy):
+                take(NAME, deadline=past())
+            with pytest.raises(Busy):
+                take(NAME, deadline=Deadline.after(0.06))
+    provisioned.lock().close()
+
+
+def test_other_sandboxes_are_not_busy(provisioned: Site) -> None:
+    with provisioned.lock(), provisioned.store.lock_provision("beta", deadline=past()) as other:
+        assert other.is_held
+
+
+@pytest.mark.case("T41")
+@pytest.mark.spec("620.acc.14")
+def test_a_waiter_learns_of_the_removal_even_if_the_name_is_provisioned_anew(provisioned: Site) -> None:
+    with ThreadPoolExecutor() as pool:
+        holder = provisioned.store.lock_removal(NAME, deadline=soon())
+        before = waiters(str(provisioned.path(LOCK)))
+        existing = pool.submit(provisioned.lock)
+        wait_for(lambda: waiters(str(provisioned.path(LOCK))) > before, "the waiter opened the lock file")
+        # The waiter's next look must come after the new provision, whatever the scheduler does: the removed lock
+        # file stays locked until then.
+        kept = os.dup(holder.fd)
+        holder.recover()
+        holder.remove()
+        provisioned.provision()
+        os.close(kept)
+        with pytest.raises(NotFound) as caught:
+            existing.result()
+        assert caught.value.detail == "removed"
+    provisioned.lock().close()
+
+
+@pytest.mark.case("T41")
+@pytest.mark.spec("620.scope6.d")
+def test_a_waiting_provision_gets_a_new_directory_after_a_removal(provisioned: Site) -> None:
+    with ThreadPoolExecutor() as pool:
+        holder = provisioned.store.lock_removal(NAME, deadline=soon())
+        before = waiters(str(provisioned.path(LOCK)))
+        provision = pool.submit(provisioned.store.lock_provision, NAME, deadline=soon())
+        wait_for(lambda: waiters(str(provisioned.path(LOCK))) > before, "the waiter opened the lock file")
+        holder.recover()
+        holder.remove()
+        with provision.result() as locked:
+            assert locked.read_configuration() is None
+            assert holds(locked, provisioned.path(LOCK))
+            locked.write_configuration(CONFIGURATION)
+    assert provisioned.listing() == {"config.json", LOCK}
+
+
+HOLDER = """
+import sys
+from nvx_ref.deadline import Deadline
+from nvx_ref.store import Store
+store = Store(sys.argv[1])
+for line in sys.stdin:
+    if line == "take\\n":
+        print("waiting", flush=True)
+        locked = store.lock_provision(sys.argv[2], deadline=Deadline.after(60))
+        print("held", flush=True)
+    elif line == "close\\n":
+        locked.close()
+        print("closed", flush=True)
+"""
+
+
+class Holder:
+    def __init__(self, site: Site) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, site.store.root, NAME],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def say(self, word: str, *answers: str) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(word + "\n")
+        self.child.stdin.flush()
+        self.hear(*answers)
+
+    def hear(self, *answers: str) -> None:
+        assert self.child.stdout is not None
+        for answer in answers:
+            assert self.child.stdout.readline().strip() == answer
+
+    def end(self) -> None:
+        self.child.communicate()
+
+
+def opened(pid: int, path: Path) -> bool:
+    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
+    return str(path) in links
+
+
+@pytest.mark.case("T41a")
+def test_three_processes_have_one_holder(site: Site) -> None:
+    a, b, c = (Holder(site) for _ in range(3))
+    try:
+        a.say("take", "waiting", "held")
+        b.say("take", "waiting")
+        wait_for(lambda: opened(b.child.pid, site.path(LOCK)), "B opened the lock file")
+        # Stopped, B can't look again before C holds the new file.
+        b.child.send_signal(signal.SIGSTOP)
+        a.say("close", "closed")
+        assert not site.path().exists()
+        c.say("take", "waiting", "held")
+        b.child.send_signal(signal.SIGCONT)
+        wait_for(lambda: opened(b.child.pid, site.path(LOCK)), "B opened the new lock file")
+        with pytest.raises(Busy):
+            site.store.lock_provision(NAME, deadline=Deadline.after(0.1))
+        c.say("close", "closed")
+        b.hear("held")
+        b.say("close", "closed")
+    finally:
+        for holder in (a, b, c):
+            holder.end()
+
+
+@pytest.mark.case("T42")
+@pytest.mark.parametrize("kind", ["symlink", "dangling", "hard link", "fifo", "directory"])
+def test_a_lock_that_is_something_else_is_refused_and_untouched(provisioned: Site, kind: str) -> None:
+    target = Path(provisioned.root, "target")
+    target.write_text("precious")
+    path = provisioned.path(LOCK)
+    path.unlink()
+    make = {
+        "symlink": lambda: path.symlink_to(target),
+        "dangling": lambda: path.symlink_to(f"{provisioned.root}/nowhere"),
+        "hard link": lambda: path.hardlink_to(target),
+        "fifo": lambda: os.mkfifo(path, 0o600),
+        "directory": lambda: path.mkdir(mode=0o700),
+    }
+    make[kind]()
+    before = path.lstat()
+    for take in (provisioned.store.lock_existing, provisioned.store.lock_provision, provisioned.store.lock_removal):
+        with pytest.raises(Refused) as caught:
+            take(NAME, deadline=soon())
+        assert caught.value.subject == str(path)
+    after = path.lstat()
+    assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (before.st_ino, before.st_mode, before.st_mtime_ns)
+    assert target.read_text() == "precious"
+    assert not Path(provisioned.root, "nowhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "symlink", "mode"])
+def test_a_directory_that_is_something_else_is_refused(site: Site, kind: str) -> None:
+    site.path().parent.mkdir()
+    elsewhere = Path(site.root, "elsewhere")
+    elsewhere.mkdir(mode=0o700)
+    if kind == "file":
+        site.path().touch()
+    elif kind == "symlink":
+        site.path().symlink_to(elsewhere)
+    else:
+        site.path().mkdir(mode=0o755)
+    for take in (site.store.lock_existing, site.store.lock_provision, site.store.lock_removal):
+        with pytest.raises(Refused):
+            take(NAME, deadline=soon())
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_mark_of_an_interrupted_removal_is_retracted(provisioned: Site) -> None:
+    with provisioned.lock() as locked:
+        lock.mark(locked.fd)
+    assert provisioned.path(LOCK).read_bytes()
+    with provisioned.lock() as locked:
+        assert not lock.is_marked(locked.fd)
+    assert provisioned.path(LOCK).read_bytes() == b""
+
+
+def test_a_part_of_a_mark_is_none(provisioned: Site) -> None:
+    provisioned.path(LOCK).write_bytes(b"remo")
+    with provisioned.lock() as locked:
+        assert not lock.is_marked(locked.fd)
+
+
+def test_a_forked_child_does_not_release_its_parents_lock(provisioned: Site) -> None:
+    with provisioned.lock() as locked:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                assert not locked.is_held
+                locked.close()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        with pytest.raises(Busy):
+            provisioned.store.lock_existing(NAME, deadline=past())
+        assert locked.is_held
+
+
+@pytest.mark.spec("656.tests.j")
+def test_a_release_reaches_the_copies_of_a_forked_child(provisioned: Site) -> None:
+    read, write = os.pipe()
+    locked = provisioned.lock()
+    child = os.fork()
+    if child == 0:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    os.close(read)
+    locked.close()
+    provisioned.store.lock_existing(NAME, deadline=past()).close()
+    os.close(write)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.spec("620.acc.12")
+def test_threads_exclude_each_other_through_provisions_and_removals(site: Site) -> None:
+    inside = threading.Lock()
+    outcomes: list[str] = []
+
+    def work(number: int) -> None:
+        for turn in range(12):
+            try:
+                if (number + turn) % 3 == 0:
+                    with site.store.lock_provision(NAME, deadline=soon()) as locked:
+                        assert inside.acquire(blocking=False), "two holders"
+                        if locked.read_configuration() is None:
+                            locked.write_configuration(CONFIGURATION)
+                            outcomes.append("provisioned")
+                        inside.release()
+                else:
+                    with site.store.lock_existing(NAME, deadline=soon()) as locked:
+                        assert inside.acquire(blocking=False), "two holders"
+                        assert locked.read_configuration() == CONFIGURATION
+                        assert holds(locked, site.path(LOCK))
+                        if (number + turn) % 3 == 1:
+                            locked.recover()
+                            # The lock ends within.
+                            inside.release()
+                            locked.remove()
+                            outcomes.append("removed")
+                        else:
+                            inside.release()
+            except NotFound:
+                outcomes.append("not found")
+
+    with ThreadPoolExecutor(6) as pool:
+        for result in [pool.submit(work, number) for number in range(6)]:
+            result.result()
+    assert {"provisioned", "removed"} <= set(outcomes)
+    assert site.listing() == {"config.json", LOCK} if site.path().exists() else True
+
+
+def test_a_lock_file_that_was_moved_away_is_no_lock(provisioned: Site) -> None:
+    with ThreadPoolExecutor() as pool:
+        holder = provisioned.lock()
+        before = waiters(str(provisioned.path(LOCK)))
+        waiting = pool.submit(provisioned.lock)
+        wait_for(lambda: waiters(str(provisioned.path(LOCK))) > before, "the waiter opened the lock file")
+        provisioned.path().rename(f"{provisioned.root}/moved")
+        provisioned.provision()
+        holder.close()
+        with waiting.result() as locked:
+            assert holds(locked, provisioned.path(LOCK))

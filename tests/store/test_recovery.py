@@ -1,0 +1,389 @@
+"""Recovery of an interrupted launch: each row of the evidence, and no process that nobody verified."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Self
+
+import msgspec
+import pytest
+
+from nvx_ref.deadline import Deadline
+from nvx_ref.errors import Indeterminate, Malformed, NvxError, Refused
+from nvx_ref.platform import process
+from nvx_ref.platform.contract import FileId, Unpinnable
+from nvx_ref.process import ProcessRef
+from nvx_ref.steps import Step
+from nvx_ref.store import ProcessIdentity, Recovered, claim, evidence
+from nvx_ref.store.names import JOURNAL, LOCK, LOG, RUNTIME
+from nvx_ref.supervisor import peer_probe
+from sandboxes import Site, claimed, ended, log_of, soon, stranger, wait_for, write_journal, write_runtime
+
+STOPPED = {"config.json", LOCK, LOG}
+LAUNCH_ID = "a" * 32
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "CLAIM_WAIT", 0.1)
+
+
+@pytest.fixture
+def launched(provisioned: Site) -> Site:
+    """A sandbox with the runtime files of a launch."""
+    for name in ("control.sock", "control.capability", ".tmpAb3dE6", f".{RUNTIME}.{'0' * 32}.tmp", "outcome.json"):
+        provisioned.path(name).write_text("x")
+    return provisioned
+
+
+def recovered(site: Site, kind: Recovered, identity: ProcessIdentity | None) -> None:
+    with site.lock() as locked:
+        recovery = locked.recover()
+        assert (recovery.kind, recovery.launch_id, recovery.process) == (kind, LAUNCH_ID, identity)
+        assert locked.journal() is None
+    assert site.listing() == {*STOPPED, "outcome.json"}
+
+
+def kept(site: Site, detail: str) -> Indeterminate:
+    before = {name: site.path(name).read_bytes() for name in site.listing()}
+    with site.lock() as locked, pytest.raises(Indeterminate) as caught:
+        locked.recover(deadline=Deadline.after(1))
+    assert caught.value.detail == detail
+    assert caught.value.subject == str(site.path(JOURNAL))
+    assert {name: site.path(name).read_bytes() for name in site.listing()} == before
+    return caught.value
+
+
+def test_without_a_journal_there_is_nothing_to_recover(launched: Site) -> None:
+    before = launched.listing()
+    with launched.lock() as locked:
+        assert locked.recover().kind is Recovered.NOTHING
+    assert launched.listing() == before
+    assert launched.steps == []
+
+
+@pytest.mark.case("T15")
+@pytest.mark.spec("620.scope2.d")
+def test_a_marker_whose_claim_is_free_never_became_a_process(launched: Site) -> None:
+    write_journal(launched)
+    recovered(launched, Recovered.EXITED, None)
+    assert launched.steps == [Step.RECOVER_PROBED, Step.RECOVER_CLEARED]
+
+
+@pytest.mark.case("T13")
+@pytest.mark.spec("620.scope2.d")
+def test_a_marker_whose_claim_is_held_is_unknown_until_it_is_free(launched: Site) -> None:
+    write_journal(launched)
+    with claimed(launched.path(LOG)):
+        kept(launched, "claim-held")
+    recovered(launched, Recovered.EXITED, None)
+
+
+@pytest.mark.case("T07a")
+def test_a_log_that_was_replaced_proves_nothing(launched: Site) -> None:
+    write_journal(launched)
+    launched.path(LOG).rename(launched.path("disk.img"))
+    with claimed(launched.path("disk.img")):
+        kept(launched, "log-replaced")
+        launched.path(LOG).touch(0o600)
+        kept(launched, "log-replaced")
+    # Nor once it is free: the file at the log's name isn't the one that was claimed.
+    kept(launched, "log-replaced")
+
+
+@pytest.mark.spec("656.recheck")
+def test_a_claim_is_looked_at_again_for_a_while(launched: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "CLAIM_WAIT", 30)
+    write_journal(launched)
+    again = threading.Event()
+    look = claim.look
+    looks = 0
+
+    def counted(*arguments: object) -> claim.Claim:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            again.set()
+        return look(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(claim, "look", counted)
+    taken = threading.Event()
+
+    def fork_window() -> None:
+        with claimed(launched.path(LOG)):
+            taken.set()
+            assert again.wait(30)
+
+    thread = threading.Thread(target=fork_window)
+    thread.start()
+    assert taken.wait(30)
+    recovered(launched, Recovered.EXITED, None)
+    thread.join()
+
+
+@pytest.mark.spec("620.scope2.e")
+def test_a_recorded_process_is_verified_and_terminated(launched: Site) -> None:
+    child = subprocess.Popen(["/bin/sleep", "1000"])
+    with process.Pin.open(child.pid) as pin:
+        identity = pin.identity()
+    write_journal(launched, identity)
+    reaper = threading.Thread(target=child.wait)
+    reaper.start()
+    recovered(launched, Recovered.TERMINATED, identity)
+    reaper.join()
+    assert child.returncode == -9
+    assert launched.steps == [
+        Step.RECOVER_PROBED,
+        Step.RECOVER_VERIFIED,
+        Step.RECOVER_TERMINATED,
+        Step.RECOVER_CLEARED,
+    ]
+
+
+def test_a_recorded_process_that_is_gone_has_exited(launched: Site) -> None:
+    identity = ended()
+    write_journal(launched, identity)
+    recovered(launched, Recovered.EXITED, identity)
+    assert launched.steps == [Step.RECOVER_PROBED, Step.RECOVER_CLEARED]
+
+
+@pytest.mark.case("T07")
+@pytest.mark.spec("656.reattach.g")
+def test_a_number_of_another_process_has_exited_and_is_not_signalled(launched: Site) -> None:
+    with stranger() as alive:
+        for identity in (
+            msgspec.structs.replace(alive, start_time=alive.start_time + 1, pidfs_inode=None),
+            msgspec.structs.replace(process.own_identity(), start_time=1, pidfs_inode=None),
+            ProcessIdentity(1, 1, alive.boot),
+        ):
+            write_journal(launched, identity)
+            recovered(launched, Recovered.EXITED, identity)
+            for name in ("control.sock", "outcome.json"):
+                launched.path(name).touch()
+
+
+@pytest.mark.spec("620.scope3.n")
+def test_an_earlier_boot_is_exited_and_nothing_is_probed(launched: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stranger() as alive:
+        identity = msgspec.structs.replace(alive, boot="0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f9")
+        write_journal(launched, identity)
+        monkeypatch.setattr(process.Pin, "open", None)
+        with claimed(launched.path(LOG)):
+            recovered(launched, Recovered.EXITED, identity)
+        monkeypatch.undo()
+
+
+def test_another_namespace_is_decided_by_the_claim(launched: Site) -> None:
+    with stranger() as alive:
+        identity = msgspec.structs.replace(alive, pid_namespace=1)
+        write_journal(launched, identity)
+        with claimed(launched.path(LOG)):
+            kept(launched, "pid-namespace")
+        log = launched.path(LOG)
+        log.rename(launched.path("disk.img"))
+        kept(launched, "pid-namespace")
+        launched.path("disk.img").rename(log)
+        recovered(launched, Recovered.EXITED, identity)
+
+
+@pytest.mark.case("T02")
+def test_without_a_unique_number_a_free_claim_is_the_second_witness(launched: Site) -> None:
+    with stranger() as alive:
+        identity = msgspec.structs.replace(alive, pidfs_inode=None)
+        write_journal(launched, identity)
+        recovered(launched, Recovered.EXITED, identity)
+
+
+@pytest.mark.parametrize("detail", ["no-pidfd", "denied", "hidden"])
+@pytest.mark.spec("656.tests.l")
+def test_a_process_that_can_not_be_examined_is_unknown(
+    launched: Site, monkeypatch: pytest.MonkeyPatch, detail: str
+) -> None:
+    with stranger() as alive:
+        write_journal(launched, alive)
+
+        def refuse(_: ProcessIdentity) -> None:
+            raise Unpinnable("it can't be held", subject="process 7", detail=detail)
+
+        monkeypatch.setattr(evidence.ProcessRef, "open", refuse)
+        kept(launched, detail)
+
+
+class Scripted:
+    """A process reference that plays a part."""
+
+    def __init__(self, *, exits: bool = True, refuses: bool = False, has_log: bool = True) -> None:
+        self.identity = process.own_identity()
+        self.exits, self.refuses, self.has_log = exits, refuses, has_log
+        self.terminated = self.closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def terminate(self) -> None:
+        if self.refuses:
+            raise Refused("not permitted")
+        self.terminated = True
+
+    def wait(self, _: Deadline) -> bool:
+        return self.exits
+
+    def holds_output(self, _: FileId) -> bool:
+        return self.has_log
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("part", "detail"), [({"exits": False}, "exit-pending"), ({"refuses": True}, "denied")], ids=["pending", "denied"]
+)
+def test_a_process_that_does_not_end_is_unknown(
+    launched: Site, monkeypatch: pytest.MonkeyPatch, part: dict[str, bool], detail: str
+) -> None:
+    acting = Scripted(**part)
+    monkeypatch.setattr(evidence.ProcessRef, "open", lambda _: acting)
+    write_journal(launched, process.own_identity())
+    error = kept(launched, detail)
+    assert "kept" in (error.hint or "")
+    assert acting.closed
+
+
+@pytest.mark.case("T14")
+def test_a_server_that_has_the_log_is_the_vmm(launched: Site) -> None:
+    write_journal(launched)
+    acting = Scripted()
+    asked: list[str] = []
+
+    def probe(endpoint: str, deadline: Deadline) -> ProcessRef:
+        asked.append(endpoint)
+        assert 0 < deadline.remaining() < 1
+        return acting  # type: ignore[return-value]
+
+    with claimed(launched.path(LOG)), launched.lock() as locked:
+        assert locked.recover(probe).kind is Recovered.TERMINATED
+    assert asked == [str(launched.path("control.sock"))]
+    assert acting.terminated
+    assert acting.closed
+    assert launched.listing() == {*STOPPED, "outcome.json"}
+
+
+@pytest.mark.parametrize("answer", ["none", "no log", "error"])
+def test_a_probe_that_proves_nothing_is_asked_again_and_then_unknown(launched: Site, answer: str) -> None:
+    write_journal(launched)
+    acting = [Scripted(has_log=False) for _ in range(200)]
+    asked = 0
+
+    def probe(_: str, __: Deadline) -> ProcessRef | None:
+        nonlocal asked
+        asked += 1
+        if answer == "error":
+            raise NvxError("nobody there")
+        return None if answer == "none" else acting[asked]  # type: ignore[return-value]
+
+    with claimed(launched.path(LOG)), launched.lock() as locked, pytest.raises(Indeterminate) as caught:
+        locked.recover(probe)
+    assert caught.value.detail == "claim-held"
+    assert asked > 1
+    assert not any(one.terminated for one in acting)
+    assert all(one.closed for one in acting[1 : asked + 1]) or answer != "no log"
+
+
+def test_a_free_claim_is_seen_before_the_probe_is_asked(launched: Site) -> None:
+    write_journal(launched)
+    with launched.lock() as locked:
+        assert locked.recover(lambda *_: pytest.fail("asked")).kind is Recovered.EXITED
+
+
+@pytest.mark.case("T14")
+def test_a_stranger_that_serves_the_endpoint_is_left_alone(provisioned: Site) -> None:
+    write_journal(provisioned)
+    code = (
+        "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\n"
+        "print(1, flush=True)\nsys.stdin.read()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-c", code, str(provisioned.path("control.sock"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    with child:
+        assert child.stdout.readline()
+        found = peer_probe(str(provisioned.path("control.sock")), soon())
+        assert found is not None
+        assert found.identity.pid == child.pid
+        found.close()
+        with claimed(provisioned.path(LOG)), provisioned.lock() as locked, pytest.raises(Indeterminate):
+            locked.recover(peer_probe)
+        assert child.poll() is None
+    assert child.returncode == 0
+
+
+def test_nobody_serves_an_endpoint_that_is_not_there(provisioned: Site) -> None:
+    assert peer_probe(str(provisioned.path("control.sock")), Deadline(0.0)) is None
+
+
+def test_a_commit_that_was_cut_short_is_completed_and_nothing_is_touched(launched: Site) -> None:
+    with stranger() as alive:
+        write_journal(launched, alive)
+        record = write_runtime(launched, alive, launch_id=LAUNCH_ID)
+        before = launched.listing()
+        with launched.lock() as locked:
+            recovery = locked.recover()
+            assert (recovery.kind, recovery.launch_id) == (Recovered.COMPLETED, LAUNCH_ID)
+            assert locked.runtime() == record
+        assert launched.listing() == before - {JOURNAL}
+
+
+def test_a_journal_of_another_launch_is_the_newer_one(launched: Site) -> None:
+    with stranger() as older:
+        write_runtime(launched, older)
+        newer = ended()
+        write_journal(launched, newer)
+        before = launched.listing()
+        with launched.lock() as locked:
+            assert locked.recover().kind is Recovered.EXITED
+        # What else is there may be the older VMM's, which is judged next.
+        assert launched.listing() == before - {JOURNAL}
+
+
+@pytest.mark.case("T44")
+@pytest.mark.parametrize("name", [JOURNAL, RUNTIME])
+def test_a_damaged_record_is_never_absent(launched: Site, name: str) -> None:
+    write_journal(launched)
+    launched.path(name).write_bytes(b"{}")
+    before = launched.listing()
+    with launched.lock() as locked:
+        with pytest.raises(Malformed) as caught:
+            locked.recover()
+        assert caught.value.subject == str(launched.path(name))
+        with pytest.raises(Refused):
+            locked.remove()
+    assert launched.listing() == before
+
+
+@pytest.mark.spec("656.stop.e")
+def test_a_record_of_another_launch_is_not_cleared(launched: Site) -> None:
+    write_runtime(launched, ended())
+    before = launched.listing()
+    with launched.lock() as locked:
+        assert not locked.clear_runtime("c" * 32)
+        assert launched.listing() == before
+        assert launched.steps == []
+        assert locked.clear_runtime("b" * 32)
+        assert not locked.clear_runtime("b" * 32)
+    assert launched.listing() == {*STOPPED, "outcome.json"}
+    assert launched.steps == [Step.STOP_RECORD_CLEARED]
+
+
+def test_a_claim_that_was_free_is_waited_for_no_longer(launched: Site) -> None:
+    log = log_of(launched)
+    with launched.lock() as locked, claimed(launched.path(LOG)):
+        wait_for(lambda: locked.look_at_claim(log) is claim.Claim.HELD, "the claim was taken")
+        assert claim.settle(locked.directory, log, Deadline(0.0)) is claim.Claim.HELD
