@@ -31,8 +31,10 @@ def start(argv: list[str], side_file: str | None) -> NoReturn:
     """Run with these arguments and end the process; nothing is left to the interpreter's own shutdown."""
     try:
         tools = _tools(argv, side_file)
-        host.default_signals(_recorder(tools.evidence) if tools.evidence else None)
-        if tools.knobs.flag("leader_exits"):
+        without_leader = tools.knobs.flag("leader_exits")
+        # The interpreter runs handlers in its first thread only.
+        host.default_signals(_recorder(tools.evidence) if tools.evidence and not without_leader else None)
+        if without_leader:
             from fake_openvmm import tricks  # noqa: PLC0415 - for this knob only
 
             tricks.end_first_thread(lambda: _run(argv, tools))

@@ -27,13 +27,17 @@ sys.path[:0] = [{root!r}]
 if {still}:
     import types
     guest = types.ModuleType("fake_openvmm.guest")
-    def run(config, opened, tools):
-        tools.console(b"hello from hvc1\\n")
-        return tools.knobs.integer("exit_code", 0)
-    guest.run = run
+    exec({guest!r}, guest.__dict__)
     sys.modules["fake_openvmm.guest"] = guest
 from fake_openvmm import main
 main(side_file={side!r})
+"""
+
+
+STILL = """
+def run(config, opened, tools):
+    tools.console(b"hello from hvc1\\n")
+    return tools.knobs.integer("exit_code", 0)
 """
 
 
@@ -65,6 +69,7 @@ class Stand:
         (path / "initrd").write_bytes(b"initramfs")
         (path / "distro").write_bytes(bytes(4096))
         (path / "scratch").write_bytes(bytes(4096))
+        self.guest = STILL
         self.process: subprocess.Popen[bytes] | None = None
         self.token = path.name
 
@@ -114,7 +119,8 @@ class Stand:
             side_path = str(self.path / "side.json")
             Path(side_path).write_text(json.dumps({"token": self.token, "evidence": str(self.path), **side}))
         launcher = self.path / "launch.py"
-        launcher.write_text(LAUNCHER.format(root=str(ROOT), side=side_path, still=self.still_guest))
+        text = LAUNCHER.format(root=str(ROOT), side=side_path, still=self.still_guest, guest=self.guest)
+        launcher.write_text(text)
         return [sys.executable, "-I", str(launcher)]
 
     def start(

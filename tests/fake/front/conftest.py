@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.openvmm_channel import Channel
 from tests.support.openvmm_stand import Stand, made
 
 
 @pytest.fixture
 def stand() -> Iterator[Stand]:
     yield from made()
+
+
+@pytest.fixture
+def channel(stand: Stand) -> Iterator[Channel]:
+    made_channel = Channel(stand.path)
+    yield made_channel
+    made_channel.close()
