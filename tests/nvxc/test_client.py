@@ -143,6 +143,13 @@ def test_a_table_refused_half_way_keeps_category_and_status() -> None:
     assert len(guest.sent) == 2
 
 
+def test_a_table_answered_with_a_payload_ends_the_session() -> None:
+    nvxc, guest = client(frame(0x81, b"x"))
+    with pytest.raises(SessionFailed):
+        nvxc.maps([MapEntry("0", "/a")], soon())
+    assert guest.closed
+
+
 def test_an_invalid_table_sends_nothing() -> None:
     nvxc, guest = client()
     with pytest.raises(Malformed):

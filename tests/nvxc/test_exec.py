@@ -209,6 +209,19 @@ def test_a_cancel_that_is_ignored_ends_the_session_in_bounded_time() -> None:
     assert [type(result) for result in results] == [SessionFailed]
 
 
+def test_a_cancel_that_cannot_be_sent_ends_the_session() -> None:
+    nvxc, guest = cancellable(frame(0x82, b"x"))
+    thread, results, begun = in_thread(nvxc)
+    assert begun.wait(30)
+    guest.send_fault = TimedOut("the guest takes nothing")
+    with pytest.raises(TimedOut) as caught:
+        nvxc.cancel(soon())
+    assert caught.value.detail == "cancel-ignored"
+    thread.join(30)
+    assert guest.closed
+    assert [type(result) for result in results] == [SessionFailed]
+
+
 def test_a_cancel_that_comes_before_the_request_is_out_follows_it() -> None:
     guest: Guest
     cancels: list[bool] = []

@@ -115,6 +115,15 @@ def test_sent_data_counts_from_zero_and_carries_the_identity() -> None:
         assert session.send_data(b"ping") == data(sequence, b"ping")
 
 
+def test_the_last_sequence_is_not_followed_by_the_first() -> None:
+    session = started(ready())
+    session._send_sequence = 2**64 - 1
+    assert session.send_data(b"x") == data(2**64 - 1)
+    with pytest.raises(SessionFailed) as caught:
+        session.send_data(b"x")
+    assert caught.value.detail == "wrong-sequence"
+
+
 def test_a_new_attachment_starts_over() -> None:
     first, second = started(ready(0)), started(record(RecordType.READY, epoch=EPOCH + 1))
     first.send_data(b"x")

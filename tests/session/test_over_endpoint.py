@@ -16,6 +16,7 @@ from nvx_ref.session import MAX_DATA, DuplexTransport, Ready, Record, RecordType
 from session_peers import CAPABILITY, EPOCH, INSTANCE, Peer, data, soon
 
 COUNT = 20
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="the endpoint is no socket here")
 
 
 @contextmanager

@@ -143,6 +143,7 @@ def parse(*pieces: bytes) -> list[Record]:
 
 
 @pytest.mark.spec("620.acc.10")
+@pytest.mark.spec("620.acc.11")
 @pytest.mark.spec("620.scope4.a")
 @pytest.mark.parametrize("name", VECTORS)
 def test_a_vector_is_made_and_taken_byte_for_byte(name: str) -> None:
@@ -152,6 +153,7 @@ def test_a_vector_is_made_and_taken_byte_for_byte(name: str) -> None:
 
 
 @pytest.mark.spec("620.acc.10")
+@pytest.mark.spec("620.acc.11")
 @pytest.mark.spec("620.scope4.b")
 @pytest.mark.parametrize("name", VECTORS)
 def test_a_vector_is_taken_at_every_split_point(name: str) -> None:
@@ -163,6 +165,7 @@ def test_a_vector_is_taken_at_every_split_point(name: str) -> None:
 
 
 @pytest.mark.spec("620.acc.10")
+@pytest.mark.spec("620.acc.11")
 @pytest.mark.spec("620.scope4.b")
 @pytest.mark.parametrize("first", VECTORS)
 def test_coalesced_records_come_apart_at_every_split_point(first: str) -> None:
@@ -192,6 +195,7 @@ def test_a_record_without_a_body_is_whole_at_its_header() -> None:
 
 
 @pytest.mark.spec("620.acc.10")
+@pytest.mark.spec("620.acc.11")
 @pytest.mark.spec("620.scope4.a")
 @pytest.mark.parametrize("name", INVALID)
 def test_an_invalid_record_names_its_fault_at_every_split_point(name: str) -> None:
@@ -340,6 +344,7 @@ def test_any_records_survive_any_cuts(records: list[Record], cuts: list[int]) ->
 
 
 @pytest.mark.spec("620.acc.10")
+@pytest.mark.spec("620.acc.11")
 @given(pieces=st.lists(st.binary(max_size=120) | st.just(raw(7)) | st.just(raw(5, b"xy")), max_size=10))
 def test_random_bytes_give_records_or_one_typed_fault(pieces: list[bytes]) -> None:
     stream = b"".join(pieces)

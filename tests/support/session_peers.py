@@ -72,22 +72,22 @@ class SocketTransport:
         self.sock = sock
         self.waiting = threading.Event()
 
-    def _wait(self, events: int, deadline: Deadline) -> int:
-        poll = select.poll()
-        poll.register(self.sock, events)
+    def _wait(self, deadline: Deadline, *, receive: bool, send: bool) -> tuple[bool, bool]:
         self.waiting.set()
-        for _, ready in poll.poll(deadline.remaining() * 1000):
-            return ready
-        raise TimedOut("the test's deadline passed")
+        reads, writes = [self.sock] if receive else [], [self.sock] if send else []
+        readable, writable, _ = select.select(reads, writes, [], deadline.remaining())
+        if not readable and not writable:
+            raise TimedOut("the test's deadline passed")
+        return bool(readable), bool(writable)
 
     def send(self, data: bytes, deadline: Deadline) -> None:
         rest = memoryview(data)
         while rest:
-            self._wait(select.POLLOUT, deadline)
+            self._wait(deadline, receive=False, send=True)
             rest = rest[self.sock.send(rest) :]
 
     def receive(self, limit: int, deadline: Deadline) -> bytes:
-        self._wait(select.POLLIN, deadline)
+        self._wait(deadline, receive=True, send=False)
         return self.sock.recv(limit)
 
     def close(self) -> None:
@@ -101,9 +101,9 @@ class DuplexSocketTransport(SocketTransport):
     """The same, able to wait for both directions."""
 
     def exchange(self, data: memoryview, limit: int, deadline: Deadline) -> tuple[int, bytes | None]:
-        ready = self._wait(select.POLLOUT | (select.POLLIN if limit else 0), deadline)
-        arrived = self.sock.recv(limit) if limit and ready & (select.POLLIN | select.POLLHUP) else None
-        return (self.sock.send(data) if ready & select.POLLOUT else 0), arrived
+        readable, writable = self._wait(deadline, receive=limit > 0, send=True)
+        arrived = self.sock.recv(limit) if readable else None
+        return (self.sock.send(data) if writable else 0), arrived
 
 
 class Peer:
@@ -136,6 +136,7 @@ def peer(
     if buffer:
         for sock in (ours, theirs):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     faults: list[BaseException] = []
 
     def run() -> None:
