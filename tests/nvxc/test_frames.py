@@ -284,6 +284,14 @@ def test_a_table_has_at_most_4096_mappings() -> None:
     assert caught.value.detail == "count"
 
 
+@pytest.mark.spec("622.acc.10")
+def test_mappings_may_fill_a_record_exactly() -> None:
+    eighth = MapEntry("s" * 4091, "/" + "t" * 4090)
+    assert [(count, len(payload)) for count, payload in encode_maps([eighth] * 16)] == [(8, 65_512), (8, 65_512)]
+    longer = MapEntry("s" * 4092, "/" + "t" * 4090)
+    assert [count for count, _ in encode_maps([*[eighth] * 7, longer])] == [7, 1]
+
+
 def read_maps(payload: bytes) -> tuple[int, list[tuple[int, str, str]]]:
     first, count = struct.unpack_from("<II", payload)
     at, entries = 8, []

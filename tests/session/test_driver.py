@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Refused, SessionFailed, TimedOut
 from nvx_ref.session import MAX_DATA, Ready, Record, RecordType, SessionDriver, State, encode
 from session_peers import CAPABILITY, EPOCH, INSTANCE, PAST, READY, WAIT, Scripted, data, record, soon
@@ -186,3 +187,53 @@ def test_a_closed_driver_ends_everything() -> None:
 def test_the_capability_is_in_no_text_form() -> None:
     driver, _ = attached()
     assert repr(driver) == "SessionDriver(ready)"
+
+
+class ScriptedDuplex(Scripted):
+    """A scripted transport for both directions: every exchange sends at most one byte and takes the next step."""
+
+    def __init__(self, *script: bytes | Exception) -> None:
+        super().__init__(*script)
+        self.limits: list[int] = []
+
+    def exchange(self, data: memoryview, limit: int, deadline: Deadline) -> tuple[int, bytes | None]:
+        self.limits.append(limit)
+        arrived = self.receive(limit, deadline) if limit and self.script else None
+        self.sent += data[:1]
+        return 1, arrived
+
+
+def duplex() -> tuple[SessionDriver, ScriptedDuplex]:
+    transport = ScriptedDuplex(READY)
+    driver = SessionDriver(transport, CAPABILITY)
+    driver.attach(soon())
+    return driver, transport
+
+
+FULL = bytes(MAX_DATA)
+
+
+def test_what_arrives_while_a_send_is_held_up_is_kept_to_a_limit() -> None:
+    driver, transport = duplex()
+    transport.script = [data(1 + n, FULL) for n in range(70)]
+    driver.send(FULL, soon())
+    assert transport.limits.count(MAX_DATA + 44) == 4 * 1024 * 1024 // MAX_DATA
+    assert [driver.receive(soon()) for _ in range(70)] == [FULL] * 70
+
+
+def test_what_was_taken_makes_room_again() -> None:
+    driver, transport = duplex()
+    for n in range(70):
+        transport.script = [data(1 + n, FULL)]
+        driver.send(b"x", soon())
+        assert driver.receive(soon()) == FULL
+    assert 0 not in transport.limits
+
+
+def test_a_session_that_ends_within_a_send_says_how() -> None:
+    driver, transport = duplex()
+    transport.script = [data(1, b"kept") + record(RecordType.RESET, sequence=2)]
+    with pytest.raises(SessionFailed) as caught:
+        driver.send(b"x", soon())
+    assert caught.value.detail == "session-reset"
+    assert driver.receive(soon()) == b"kept"
