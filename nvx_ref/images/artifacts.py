@@ -16,6 +16,7 @@ from nvx_ref.errors import Malformed, NotFound, Refused
 from nvx_ref.images.checked import open_sealed
 from nvx_ref.images.paths import kept_path
 from nvx_ref.images.reading import read_at
+from nvx_ref.store import RuntimeIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,24 +76,6 @@ class Artifacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     kernel: str
     initramfs: str
     manifest: str
-
-
-class RuntimeParts(msgspec.Struct, frozen=True):
-    """The five strings of a runtime identity, in their fixed order.
-
-    Args:
-        openvmm: ``sha256:`` and 64 hex digits.
-        kernel: The same for the kernel.
-        initramfs: The same for the initramfs.
-        boot_contract: ``microvm-abi/2``.
-        control_contract: The control contract's revision and session protocol.
-    """
-
-    openvmm: str
-    kernel: str
-    initramfs: str
-    boot_contract: str
-    control_contract: str
 
 
 class _OpenvmmSource(msgspec.Struct, frozen=True):
@@ -172,19 +155,25 @@ def explicit_artifacts(openvmm: Sequence[str], *, kernel: str, initramfs: str, m
     return found
 
 
-def read_identity(artifacts: Artifacts) -> RuntimeParts:
-    """Read the runtime identity that the artifacts' release states.
+def read_identity(artifacts: Artifacts, *, launching: bool = True) -> RuntimeIdentity:
+    """Read the runtime identity: the digests that the artifacts' release states, and the contracts of this build.
+
+    Args:
+        artifacts: Which release.
+        launching: Refuse a release that speaks other contracts than this build. A start must; a reattach must not, as
+            it compares, and a difference is then its verdict.
 
     Raises:
         NotFound: ``SOURCE-MANIFEST.json`` or ``SHA256SUMS`` is missing.
         Malformed: One of them isn't what it should be, or lacks a line.
         Refused: The release speaks other contracts than this build (``detail="contract"``).
     """
-    _check_contracts(artifacts.manifest)
+    if launching:
+        _check_contracts(artifacts.manifest)
     sums_path = os.path.join(os.path.dirname(artifacts.manifest), CHECKSUMS)
     sums = parse_checksums(_read(sums_path), subject=sums_path)
     names = _NAMES[artifacts.layout]
-    return RuntimeParts(
+    return RuntimeIdentity(
         _digest(sums, names.openvmm, sums_path),
         _digest(sums, (names.kernel,), sums_path),
         _digest(sums, (names.initramfs,), sums_path),

@@ -225,7 +225,8 @@ def import_binding(
     Raises:
         NotFound: The image is missing.
         Malformed: The identity isn't a UUID.
-        Refused: Image or manifest aren't the sealed ones, or the policy's result isn't one to launch under.
+        Refused: Image or manifest aren't the sealed ones, aren't staged as they must be (:func:`check_staged`), or the
+            policy's result isn't one to launch under.
     """
     binding = DistroBinding(
         version=1,
@@ -237,8 +238,24 @@ def import_binding(
         policy_revision=policy_revision,
         policy_result=policy_result,
     )
+    check_staged(binding.path)
+    if manifest is not None:
+        check_staged(manifest_path(binding.path))
     check_binding(binding).close()
     return binding
+
+
+def check_staged(path: str) -> None:
+    """Check where a staged file lies: only this account can write its directory, and the file is read-only.
+
+    A caller never rewrites it in place either; that can't be seen here (622p1.scope7.a).
+
+    Raises:
+        NotFound: It is missing.
+        Refused: Somebody else could change it (``detail="staging"``).
+    """
+    if fault := files.staging_fault(path):
+        raise Refused(fault, subject=path, hint="stage it read-only in a directory of its own", detail="staging")
 
 
 def check_binding(binding: DistroBinding) -> CheckedFile:

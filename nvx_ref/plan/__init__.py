@@ -7,6 +7,9 @@ resolution, transport and product policy stay theirs.
 from __future__ import annotations
 
 from nvx_ref.plan.argv import MAX_PROCESS_LINE, PROCESS_LINE_RESERVE, disk_path
+from nvx_ref.plan.exports import Access, ExportChild, ExportPlan, MapAction, Owner, Pin, check_exports
+from nvx_ref.plan.hostpaths import Protected
+from nvx_ref.plan.mappings import MappingPolicy, plan_mappings
 from nvx_ref.plan.model import (
     Blocks,
     ColdPlan,
@@ -22,9 +25,10 @@ from nvx_ref.plan.model import (
     encode_plan,
     json_schema,
 )
-from nvx_ref.plan.network import NetworkMode, NetworkPolicy
+from nvx_ref.plan.network import Forward, NetworkMode, NetworkPlan, NetworkPolicy, plan_network, read_policy
 from nvx_ref.plan.prepared import Command, PreparedLaunch, prepare
-from nvx_ref.plan.shares import Access, Owner, Share
+from nvx_ref.plan.rules import Protocol, Rule
+from nvx_ref.plan.shares import Share, plan_shares
 from nvx_ref.plan.tokens import CALLER_BUDGET, Budget, BudgetPart, caller_text, explain, layer_token
 
 __all__ = [
@@ -37,25 +41,40 @@ __all__ = [
     "BudgetPart",
     "ColdPlan",
     "Command",
+    "ExportChild",
+    "ExportPlan",
+    "Forward",
     "Guest",
     "GuestKind",
     "Hypervisor",
     "Lifecycle",
     "Limits",
     "Machine",
+    "MapAction",
+    "MappingPolicy",
     "NetworkMode",
+    "NetworkPlan",
     "NetworkPolicy",
     "Owner",
+    "Pin",
     "PreparedLaunch",
+    "Protected",
+    "Protocol",
+    "Rule",
     "Share",
     "Upper",
     "Workload",
     "caller_text",
+    "check_exports",
     "decode_plan",
     "disk_path",
     "encode_plan",
     "explain",
     "json_schema",
     "layer_token",
+    "plan_mappings",
+    "plan_network",
+    "plan_shares",
     "prepare",
+    "read_policy",
 ]

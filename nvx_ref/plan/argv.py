@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nvx_ref.errors import Refused
+from nvx_ref.plan.exports import export_options
 from nvx_ref.plan.model import Hypervisor, Lifecycle
+from nvx_ref.plan.network import network_options
 from nvx_ref.plan.tokens import caller_text
 from nvx_ref.platform import DEFAULT_HYPERVISOR
 
@@ -89,6 +91,8 @@ def render(openvmm: Sequence[str], plan: ColdPlan, files: Files, endpoints: Endp
         argv += ["--microvm-sandbox-block", f"scratch:file:{disk_path(files.scratch)}"]
     if plan.workload is not None:
         argv += ["--microvm-workload-identity", f"{plan.workload.uid}:{plan.workload.gid}"]
+    if plan.exports is not None:
+        argv += export_options(plan.exports)
     argv += ["--microvm-lifecycle", plan.lifecycle.value, "--single-process"]
     argv += _machine(plan.machine)
     argv += ["--kernel", files.kernel, "--initrd", files.initramfs, "--cmdline", caller_text(plan)]
@@ -100,6 +104,8 @@ def render(openvmm: Sequence[str], plan: ColdPlan, files: Files, endpoints: Endp
             argv += ["--microvm-control-auth-timeout-ms", str(plan.machine.auth_timeout_ms)]
     if plan.machine.cpu_profile is not None:
         argv += ["--cpu-profile", plan.machine.cpu_profile]
+    if plan.network is not None:
+        argv += network_options(plan.network)
     _check_length(argv)
     return argv
 

@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from nvx_ref.errors import Malformed, Refused
 from nvx_ref.images import ImageFormat, check_entrypoint, parse_identity
-from nvx_ref.plan.network import NetworkPolicy
-from nvx_ref.plan.shares import Share
+from nvx_ref.plan.exports import ExportPlan
+from nvx_ref.plan.network import NetworkPlan
 from nvx_ref.plan.text import check_caller_text, check_word, in_range
 
 MAX_UINT32 = 0xFFFFFFFF
@@ -192,8 +192,8 @@ class ColdPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
         machine: The virtual machine.
         limits: The workload's limits.
         lifecycle: Managed or one-shot.
-        shares: The shared host paths, in order.
-        network: The policy, or None for no network device.
+        exports: The shared host paths and their mappings (:func:`plan_shares`, :func:`plan_mappings`), or None.
+        network: The lowered policy (:func:`plan_network`), or None for no network device.
     """
 
     version: Literal[1]
@@ -203,8 +203,8 @@ class ColdPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     machine: Machine = Machine()
     limits: Limits = Limits()
     lifecycle: Lifecycle = Lifecycle.MANAGED
-    shares: tuple[Share, ...] = ()
-    network: NetworkPolicy | None = None
+    exports: ExportPlan | None = None
+    network: NetworkPlan | None = None
 
     def __post_init__(self) -> None:
         if (self.blocks is None) != (self.guest.kind is GuestKind.DIRECT):
@@ -213,6 +213,15 @@ class ColdPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
             )
         if self.workload is None and self.lifecycle is Lifecycle.MANAGED:
             raise Refused("a managed launch needs a workload identity", subject="workload", detail="workload")
+        if self.exports is not None:
+            _check_exports(self.exports, layered=self.guest.kind is GuestKind.LAYERED)
+
+
+def _check_exports(exports: ExportPlan, *, layered: bool) -> None:
+    if layered and (exports.mappings or any(child.target is None for child in exports.children)):
+        raise Refused("a layered guest takes shares, and refuses every mapping", subject="exports", detail="exports")
+    if not layered and any(child.target is not None for child in exports.children):
+        raise Refused("shares by token are for layered guests", subject="exports", detail="exports")
 
 
 def encode_plan(plan: ColdPlan) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 from nvx_ref.errors import Refused
 from nvx_ref.images import check_binding, check_plain, check_scratch
 from nvx_ref.plan.argv import Endpoints, Files, render
+from nvx_ref.plan.exports import check_exports
 from nvx_ref.plan.model import Upper
 from nvx_ref.plan.tokens import caller_text
 
@@ -52,6 +53,8 @@ class PreparedLaunch:
     ) -> None:
         _check_parts(plan, distro, scratch)
         caller_text(plan)
+        if plan.exports is not None:
+            check_exports(plan.exports)
         self.plan = plan
         self._openvmm = artifacts.openvmm
         with ExitStack() as stack:
@@ -107,7 +110,8 @@ def prepare(
 ) -> PreparedLaunch:
     """Check a launch's inputs by metadata and open them for the VMM: no content is read (622.acc.8).
 
-    The command-line budget is checked first, before any file is opened.
+    The command-line budget is checked first, before any file is looked at; then exports and their pinned objects, then
+    the files.
 
     Args:
         plan: The plan.
@@ -121,14 +125,13 @@ def prepare(
     Raises:
         NotFound: A file is missing.
         Refused: A binding is missing, stale or of another format than the plan's; a file can't be handed over; another
-            sandbox owns the scratch; or the command line is over its budget. Nothing stays open.
+            sandbox owns the scratch; a pinned object was replaced; or the command line is over its budget. Nothing
+            stays open.
     """
     return PreparedLaunch(plan, artifacts, distro=distro, scratch=scratch)
 
 
 def _check_parts(plan: ColdPlan, distro: DistroBinding | None, scratch: ScratchBinding | None) -> None:
-    if plan.shares or plan.network:
-        raise Refused("shares and networks aren't lowered yet", subject="plan", detail="unsupported")
     if (distro is None) != (plan.blocks is None):
         raise Refused("the plan's distro needs its binding", subject="distro", detail="binding")
     wants_scratch = plan.blocks is not None and plan.blocks.upper is Upper.EXT4

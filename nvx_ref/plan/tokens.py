@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nvx_ref.errors import Refused
+from nvx_ref.plan.exports import export_fragment, share_tokens
 from nvx_ref.plan.model import GuestKind, Upper
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def explain(plan: ColdPlan) -> Budget:
         piece = f" {token}" if text else token
         text += piece
         parts.append(BudgetPart(name, piece, len(piece.encode())))
+    if plan.exports is not None:
+        fragment = export_fragment(plan.exports)
+        parts.append(BudgetPart("OpenVMM: share", fragment, len(fragment.encode())))
     parts.append(BudgetPart("end of line", "\0", 1))
     return Budget(text, tuple(parts), sum(part.size for part in parts))
 
@@ -95,7 +99,7 @@ def _tokens(plan: ColdPlan) -> list[tuple[str, str]]:
         tokens.append(("extra", extra))
     if guest.kind is GuestKind.DIRECT:
         tokens.append(("hostname", f"hostname={guest.hostname}"))
-        return tokens
+        return tokens + _mapping_tokens(plan)
     tokens.append(("guest kind", "nvx_sandbox=1"))
     if plan.blocks:
         tokens.extend(_block_tokens(plan.blocks))
@@ -106,7 +110,14 @@ def _tokens(plan: ColdPlan) -> list[tuple[str, str]]:
         tokens.append(("memory limit", f"nvx_memory_max={plan.limits.memory_max}"))
     if plan.limits.pids_max is not None:
         tokens.append(("process limit", f"nvx_pids_max={plan.limits.pids_max + 1}"))
-    return tokens
+    if plan.exports is not None:
+        tokens.extend(("shares", token) for token in share_tokens(plan.exports))
+    return tokens + _mapping_tokens(plan)
+
+
+def _mapping_tokens(plan: ColdPlan) -> list[tuple[str, str]]:
+    count = len(plan.exports.mappings) if plan.exports is not None else 0
+    return [("mappings", f"nvx_maps={count}")] if count else []
 
 
 def _block_tokens(blocks: Blocks) -> list[tuple[str, str]]:

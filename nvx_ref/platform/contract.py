@@ -125,6 +125,20 @@ class FileSeal(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         return FileId(self.volume, self.file)
 
 
+class Reach(Struct, frozen=True):
+    """A part of a file system, and where it is shown.
+
+    Args:
+        device: The file system, in the system's own text.
+        inside: The directory or file within it.
+        point: Where it is mounted.
+    """
+
+    device: str
+    inside: str
+    point: str
+
+
 class ProcessGone(VmmExited):
     """The number names no process: no such process, a thread of another one, or one that has been reaped."""
 

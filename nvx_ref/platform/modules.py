@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nvx_ref.deadline import Deadline
-    from nvx_ref.platform.contract import Child, Connection, FileId, FileSeal, ProcessIdentity
+    from nvx_ref.platform.contract import Child, Connection, FileId, FileSeal, ProcessIdentity, Reach
 
 
 class ProcessModule(Protocol):
@@ -62,6 +62,10 @@ class FilesModule(Protocol):
         """Claim an open log; the claim lasts while this descriptor, or one inherited from it, stays open."""
         ...
 
+    def staging_fault(self, path: str) -> str | None:
+        """Say why a staged file isn't this account's alone to write, and read-only; None if it is."""
+        ...
+
     def try_own(self, fd: int) -> bool:
         """Take a file for as long as any process holds this description; False while another one owns it."""
         ...
@@ -76,6 +80,10 @@ class FilesModule(Protocol):
 
     def open_scratch(self, path: str) -> int:
         """Open a file to be read and written likewise."""
+        ...
+
+    def read_mounts(self) -> list[Reach]:
+        """Return what is mounted where, in the order in which one covers another; empty where nobody says."""
         ...
 
     def proc_path(self, fd: int) -> str:

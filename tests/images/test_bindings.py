@@ -331,6 +331,20 @@ def test_a_binding_is_imported_without_reading(erofs: Path, request: pytest.Fixt
         import_binding(str(erofs), format=EROFS, identity=None, image=seal, manifest=None)
 
 
+@pytest.mark.spec("622p1.scope7.a")
+@pytest.mark.parametrize("fault", ["group-writable directory", "writable file", "writable manifest"])
+def test_what_others_could_change_is_not_staged(erofs: Path, write_manifest: WriteManifest, fault: str) -> None:
+    manifest = write_manifest(erofs)
+    erofs.chmod(0o644 if fault == "writable file" else 0o444)
+    manifest.chmod(0o644 if fault == "writable manifest" else 0o444)
+    erofs.parent.chmod(0o770 if fault == "group-writable directory" else 0o755)
+    seals = {"image": seal_of(str(erofs)), "manifest": seal_of(str(manifest))}
+    with pytest.raises(Refused) as caught:
+        import_binding(str(erofs), format=EROFS, identity=None, **seals)
+    assert caught.value.detail == "staging"
+    assert caught.value.subject == str(manifest if fault == "writable manifest" else erofs)
+
+
 def test_a_binding_survives_its_json(erofs: Path, write_manifest: WriteManifest) -> None:
     for _ in range(2):
         binding = verify_distro(str(erofs), format=EROFS)

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -56,3 +60,38 @@ def plan() -> ColdPlan:
 @pytest.fixture
 def ram_plan() -> ColdPlan:
     return ColdPlan(version=1, blocks=Blocks(format=ImageFormat.EROFS, identity=EROFS_UUID, upper=Upper.RAMFS))
+
+
+RUNNER = """
+import pickle, subprocess, sys
+binds, code, argument = pickle.load(sys.stdin.buffer)
+for source, point in binds:
+    subprocess.run(["mount", "--bind", source, point], check=True)
+from nvx_ref.errors import NvxError
+try:
+    exec(code, {"ARGUMENT": argument})
+except NvxError as error:
+    print(error.detail)
+else:
+    print("-")
+"""
+
+
+def in_mount_namespace(binds: list[tuple[Path, Path]], code: str, argument: object) -> str | None:
+    """Run code where bind mounts are in place, and return the detail of the error that it ends with, if any."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("unshare is missing: install the Debian package util-linux")
+    options = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
+    if subprocess.run([unshare, *options, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user can't have a mount namespace: run as root, or allow user namespaces")
+    done = subprocess.run(
+        [unshare, *options, sys.executable, "-c", RUNNER],
+        input=pickle.dumps(([(str(source), str(point)) for source, point in binds], code, argument)),
+        check=True,
+        capture_output=True,
+        cwd=Path(__file__).resolve().parents[2],
+        timeout=60,
+    )
+    detail = done.stdout.decode().strip()
+    return None if detail == "-" else detail

@@ -169,7 +169,7 @@ JSON = st.recursive(
 
 @settings(max_examples=80, deadline=None)
 @given(
-    section=st.sampled_from(["blocks", "guest", "workload", "machine", "limits", "lifecycle", "shares", "network"]),
+    section=st.sampled_from(["blocks", "guest", "workload", "machine", "limits", "lifecycle", "exports", "network"]),
     value=JSON,
 )
 def test_plans_with_an_arbitrary_section_give_typed_errors(section: str, value: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nvx_ref.errors import NotFound, NvxError, Refused
 from nvx_ref.images import CheckedFile
-from nvx_ref.plan import ColdPlan, Guest, NetworkMode, NetworkPolicy, Share, encode_plan, prepare
+from nvx_ref.plan import Access, ColdPlan, Guest, Share, encode_plan, plan_shares, prepare
 from tests.plan.conftest import Inputs
 
 
@@ -139,9 +139,18 @@ def test_nothing_kept_names_a_descriptor(inputs: Inputs, plan: ColdPlan) -> None
     assert b"/proc/" not in kept
 
 
-def test_what_isn_t_lowered_yet_is_refused(inputs: Inputs, plan: ColdPlan) -> None:
-    shared = msgspec.structs.replace(plan, shares=(Share(target="/data", host="/srv"),))
-    networked = msgspec.structs.replace(plan, network=NetworkPolicy(mode=NetworkMode.DENY))
-    for wanting in (shared, networked):
-        with pytest.raises(Refused, match="yet"):
-            prepare(wanting, inputs.artifacts, distro=inputs.distro, scratch=inputs.scratch)
+@pytest.mark.spec("622.scope4.c")
+def test_a_pinned_object_is_rechecked_before_any_file_is_opened(inputs: Inputs, plan: ColdPlan) -> None:
+    shared = inputs.directory / "shared"
+    (shared / "secret").mkdir(parents=True)
+    share = Share(target="/data", host=str(shared), access=Access.READ_WRITE, denied=(str(shared / "secret"),))
+    sharing = msgspec.structs.replace(plan, exports=plan_shares([share]))
+    with prepare(sharing, inputs.artifacts, distro=inputs.distro, scratch=inputs.scratch) as prepared:
+        argv = prepared.command(endpoint="/s/c", report="/s/o").argv
+    assert argv[argv.index("--mount") + 1] == f"/data,{shared},rw"
+    (shared / "secret").rename(shared / "moved")
+    (shared / "secret").mkdir()
+    Path(inputs.distro.path).unlink()
+    with pytest.raises(Refused) as caught:
+        prepare(sharing, inputs.artifacts, distro=inputs.distro, scratch=inputs.scratch)
+    assert caught.value.detail == "pin"

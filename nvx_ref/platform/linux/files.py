@@ -15,7 +15,8 @@ from nvx_ref.platform.failures import failure
 assert sys.platform == "linux"
 
 from nvx_ref.platform.linux.directory import OPEN_DIRECTORY, Directory, identify, kind_of, sync_directory
-from nvx_ref.platform.linux.ownership import try_own
+from nvx_ref.platform.linux.mounts import read_mounts
+from nvx_ref.platform.linux.ownership import staging_fault, try_own
 
 __all__ = [
     "Directory",
@@ -32,7 +33,9 @@ __all__ = [
     "open_private",
     "open_scratch",
     "proc_path",
+    "read_mounts",
     "seal",
+    "staging_fault",
     "truncate",
     "try_lock",
     "try_own",

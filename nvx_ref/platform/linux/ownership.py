@@ -1,10 +1,11 @@
-"""Exclusive ownership of a file for as long as any process holds its open description."""
+"""Whose a file is: exclusive ownership of a scratch, and who may write a staged file."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import stat
 import struct
 import sys
 
@@ -35,3 +36,25 @@ def try_own(fd: int) -> bool:
             return False
         raise failure(error, f"descriptor {fd}", "own") from error
     return True
+
+
+def staging_fault(path: str) -> str | None:
+    """Say why a staged file, or the directory it is in, isn't only this account's to write; None if it is.
+
+    Args:
+        path: The file.
+
+    Raises:
+        NotFound, Refused: One of the two can't be looked at.
+    """
+    try:
+        directory, file = os.stat(os.path.dirname(os.path.abspath(path))), os.stat(path)
+    except OSError as error:
+        raise failure(error, path, "look at") from error
+    if directory.st_uid != os.geteuid() or stat.S_IMODE(directory.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others can write to its directory"
+    if file.st_uid != os.geteuid():
+        return f"it belongs to user {file.st_uid}"
+    if stat.S_IMODE(file.st_mode) & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        return "it isn't read-only"
+    return None
