@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
-
 from fake_openvmm import host
 from fake_openvmm.machine import Failure, write_all
 
@@ -14,8 +11,6 @@ if TYPE_CHECKING:
 
     from fake_openvmm.grammar import Console
     from fake_openvmm.host import Listener
-
-IDENTITY_LIMIT = 4096
 
 
 def identity(console: Console | None) -> str | None:
@@ -27,34 +22,12 @@ def identity(console: Console | None) -> str | None:
     if console is None or console.kind in ("none", "console"):
         return None
     if console.kind in ("listen", "connect"):
-        return _canonical(console.value)
+        return host.endpoint_identity(console.value)
     if console.port == 0:
         raise Failure("microVM console TCP endpoint requires a nonzero stable port")
     if not (console.value.startswith("127.") or console.value in ("::1", "0:0:0:0:0:0:0:1")):
         raise Failure("microVM console TCP endpoints must use a loopback address")
     return f"tcp:{console.value}:{console.port}"
-
-
-def _canonical(path: str) -> str:
-    parts = [part for part in os.path.join(os.getcwd(), path).split("/") if part not in ("", ".")]
-    if not parts or parts[-1] == "..":
-        raise Failure("microVM console endpoint must name a socket")
-    try:
-        parent = os.path.realpath("/" + "/".join(parts[:-1]), strict=True)
-    except OSError as error:
-        raise Failure(f"failed to canonicalize microVM console endpoint parent: {error}") from error
-    found = os.path.join(parent, parts[-1])
-    try:
-        if stat.S_ISLNK(os.lstat(found).st_mode):
-            raise Failure(f"microVM console endpoint must not be a symbolic link: {found}")
-    except OSError:
-        pass  # the usual case: nothing is there yet; any other fault shows at bind
-    try:
-        if len(found.encode()) > IDENTITY_LIMIT:
-            raise Failure("microVM console endpoint identity exceeds 4096 bytes")
-    except UnicodeEncodeError:
-        raise Failure("microVM console endpoint path is not valid UTF-8") from None
-    return found
 
 
 class BootConsole:
@@ -76,10 +49,7 @@ class BootConsole:
             self.listener = host.Listener.bind(where, private=False, listen=host.listen_here)
             self._server = self.listener.socket
             return
-        import socket  # noqa: PLC0415 - for these kinds only
-
-        family = socket.AF_INET6 if ":" in console.value else socket.AF_INET
-        made = socket.socket(socket.AF_UNIX if console.kind == "connect" else family, socket.SOCK_STREAM)
+        made = host.console_socket(local=console.kind == "connect", ipv6=":" in console.value)
         address = where if console.kind == "connect" else (console.value, console.port)
         try:
             if console.kind == "listen-tcp":

@@ -29,6 +29,7 @@ O_CLOEXEC = os.O_CLOEXEC
 BACKLOG = 128
 CAPABILITY_LENGTH = 32
 NAME_LIMIT = 15
+IDENTITY_LIMIT = 4096
 
 
 def descriptors() -> list[list[int]]:
@@ -135,6 +136,54 @@ def read_capability() -> bytes:
     if not any(found):
         raise Failure("control authentication capability must not be zero (InvalidData)")
     return found
+
+
+def endpoint_identity(path: str) -> str:
+    """Make an endpoint's path absolute and its parent canonical; the last component stays as it is.
+
+    Raises:
+        Failure: no parent, a symlink as the last component, invalid UTF-8, or over 4,096 bytes.
+    """
+    parts = [part for part in os.path.join(os.getcwd(), path).split("/") if part not in ("", ".")]
+    if not parts or parts[-1] == "..":
+        raise Failure("microVM console endpoint must name a socket")
+    try:
+        parent = os.path.realpath("/" + "/".join(parts[:-1]), strict=True)
+    except OSError as error:
+        raise Failure(f"failed to canonicalize microVM console endpoint parent: {error}") from error
+    found = os.path.join(parent, parts[-1])
+    try:
+        if stat.S_ISLNK(os.lstat(found).st_mode):
+            raise Failure(f"microVM console endpoint must not be a symbolic link: {found}")
+    except OSError:
+        pass  # the usual case: nothing is there yet; any other fault shows at bind
+    try:
+        if len(found.encode()) > IDENTITY_LIMIT:
+            raise Failure("microVM console endpoint identity exceeds 4096 bytes")
+    except UnicodeEncodeError:
+        raise Failure("microVM console endpoint path is not valid UTF-8") from None
+    return found
+
+
+def console_socket(*, local: bool, ipv6: bool) -> socket:
+    """Give a stream socket for a boot console: local, else TCP."""
+    import socket  # noqa: PLC0415 - for these kinds only
+
+    family = socket.AF_INET6 if ipv6 else socket.AF_INET
+    return socket.socket(socket.AF_UNIX if local else family, socket.SOCK_STREAM)
+
+
+def mounts() -> list[tuple[str, str, str]]:
+    """Give (device, path inside the file system, mount point) of every mount, the latest last."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        rows = [line.split(" ") for line in file]
+    return [(row[2], _unescaped(row[3]), _unescaped(row[4])) for row in rows]
+
+
+def _unescaped(field: str) -> str:
+    for code in ("040", "011", "012", "134"):
+        field = field.replace(f"\\{code}", chr(int(code, 8)))
+    return field
 
 
 def is_plain_directory(path: str) -> bool:

@@ -165,10 +165,13 @@ class Log:
     LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR")
 
     def __init__(self) -> None:
-        """Start the uptime; only INFO and above are written."""
+        """Start the uptime; INFO and above are written, unless `OPENVMM_LOG` names another level."""
         self._start = time.monotonic_ns()
         self._portb = 1
-        self.level = 2
+        words = os.environ.get("OPENVMM_LOG", "").upper().split(",")
+        self.level = next((self.LEVELS.index(word) for word in words if word in self.LEVELS), 2)
+        if "OFF" in words:
+            self.level = len(self.LEVELS)
 
     def portb_to(self, fd: int) -> None:
         """Send raw portb output to descriptor `fd` from now on (stderr once the REPL is off)."""

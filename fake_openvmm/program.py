@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from fake_openvmm import cmdline, endpoints, host, report, validate
+from fake_openvmm import cmdline, endpoints, host, report, system, validate
 from fake_openvmm.knobs import Knobs, SideFileError
 from fake_openvmm.machine import Evidence, Failure, Log, MachineConfig, TeardownFailure, Tools, WorkerDied, write_all
 from fake_openvmm.options import Options, Usage, parse
@@ -231,7 +231,7 @@ class Launch:
 
     def _check_kernel(self, path: str) -> None:
         try:
-            header = os.pread(self.opened["kernel"], 20, 0)
+            header = system.read_at(self.opened["kernel"], 20, 0)
         except OSError as error:
             raise Failure(f"failed to read kernel {path}: {error.strerror}") from error
         if not header.startswith(ELF_START) or header[18:20] != X86_64:

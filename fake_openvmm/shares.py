@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from fake_openvmm import host
 from fake_openvmm.machine import Failure, Share
 
 TYPE_CHECKING = False
@@ -54,16 +55,13 @@ def resolve(options: Options) -> list[Share]:
             _attribute(kind, path, roots, aggregate=aggregate)
     for root in roots:
         _check_lists(root)
-    if (
-        aggregate
-        and sum(len(path.encode()) for root in roots for kept in root.lists.values() for path in kept) > TOTAL_BYTES
-    ):
+    if aggregate and sum(_bytes(paths) for root in roots for paths in root.lists.values()) > TOTAL_BYTES:
         raise Failure(f"microVM aggregate policy paths exceed the {TOTAL_BYTES}-byte aggregate limit")
     return [root.share for root in roots]
 
 
-def _root(name: str | None, host: str, *, readonly: bool) -> Root:
-    absolute = os.path.join(os.getcwd(), host)
+def _root(name: str | None, directory: str, *, readonly: bool) -> Root:
+    absolute = os.path.join(os.getcwd(), directory)
     if ".." in absolute.split("/"):
         raise Failure("microVM filesystem host path contains a parent component")
     path, found = "/", os.lstat("/")
@@ -95,7 +93,7 @@ def _disjoint(roots: list[Root]) -> None:
             if same or contains(first, second) or contains(second, first):
                 raise Failure(f"microVM filesystem host paths must not overlap: {second} and {first}")
     if len(roots) > 1:
-        mounts = _mounts()
+        mounts = host.mounts()
         sources = [_sources(mounts, root.share.host) for root in roots]
         for index, mine in enumerate(sources):
             for other_index, theirs in enumerate(sources[:index]):
@@ -109,19 +107,6 @@ def _disjoint(roots: list[Root]) -> None:
 def contains(outer: str, inner: str) -> bool:
     """Whether `inner` is `outer` or below it; the empty path is a share's root and contains everything."""
     return not outer or inner == outer or inner.startswith(outer.rstrip("/") + "/")
-
-
-def _mounts() -> list[tuple[str, str, str]]:
-    """Give (device, path inside the file system, mount point) of every mount."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        rows = [line.split(" ") for line in file]
-    return [(row[2], _unescaped(row[3]), _unescaped(row[4])) for row in rows]
-
-
-def _unescaped(field: str) -> str:
-    for code in ("040", "011", "012", "134"):
-        field = field.replace(f"\\{code}", chr(int(code, 8)))
-    return field
 
 
 def _sources(mounts: list[tuple[str, str, str]], root: str) -> list[tuple[str, str]]:

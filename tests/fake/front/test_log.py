@@ -76,3 +76,11 @@ def test_the_log_may_be_gone_or_full(stand: Stand) -> None:
         run = subprocess.run(stand.command() + stand.argv(), stdin=reader, stdout=full, stderr=full, check=False)
         os.close(reader)
     assert run.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"), [("error", 0), ("off", 0), ("warn", 1), ("info", 2), ("broker=warn,warn", 1)]
+)
+def test_the_level_comes_from_the_environment(stand: Stand, level: str, shown: int) -> None:
+    stand.start(stand.argv(), env={"OPENVMM_LOG": level})
+    assert len(stand.finish().log.splitlines()) == shown
