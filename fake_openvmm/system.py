@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +13,10 @@ if TYPE_CHECKING:
 _SO_PEERCRED = 17
 _TIOCOUTQ = 0x5411
 _BLKSSZGET = 0x1268
-NOBODY = -1
+_COMPANION_SECONDS = 10.0
+_COMPANION = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from fake_openvmm.guestprocess import main; main(int(sys.argv[2]))"
+)
 
 
 def open_flags(*, writable: bool) -> int:
@@ -72,3 +77,87 @@ def unread(connection: socket) -> int:
     import fcntl  # noqa: PLC0415 - only a misbehaving host side needs it
 
     return int.from_bytes(fcntl.ioctl(connection.fileno(), _TIOCOUTQ, bytes(4)), "little")
+
+
+class Companion:
+    """The guest process, and this end of its socket."""
+
+    __slots__ = ("_here", "_pid", "_pin")
+
+    def __init__(self) -> None:
+        import socket  # noqa: PLC0415 - a machine without a workload needs none of this
+
+        self._here, there = socket.socketpair()
+        try:
+            there.set_inheritable(True)
+            self._pid = _spawn_companion(there.fileno())
+        except OSError:
+            self._here.close()
+            raise
+        finally:
+            there.close()
+        self._here.setblocking(False)
+        self._pin = os.pidfd_open(self._pid)
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._here.fileno()
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Write as much as goes now; what nobody reads any more counts as written."""
+        try:
+            return self._here.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
+
+    def receive(self, limit: int) -> bytes | None:
+        """Read what there is: None if nothing, empty if the process is gone."""
+        try:
+            return self._here.recv(limit)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def wait(self, seconds: float, *, write: bool) -> bool:
+        """Wait until the socket can be read, or written if `write`; False if not within `seconds`."""
+        return bool(wait([self.fileno()], [self.fileno()] if write else [], seconds))
+
+    def close(self) -> None:
+        """Close the socket, which ends the process, and reap it."""
+        self._here.close()
+        if not wait([self._pin], [], _COMPANION_SECONDS):
+            import signal  # noqa: PLC0415 - it hangs, which nobody has seen
+
+            signal.pidfd_send_signal(self._pin, signal.SIGKILL)
+        os.close(self._pin)
+        os.waitpid(self._pid, 0)
+
+
+def _spawn_companion(control: int) -> int:
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    kept = {name: value for name in ("TMPDIR", "LD_LIBRARY_PATH") if (value := os.environ.get(name))}
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", "-c", _COMPANION, here, str(control)],
+        kept,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+        ],
+    )
+
+
+def wait(readable: list[int], writable: list[int], seconds: float | None) -> dict[int, tuple[bool, bool]]:
+    """Wait for descriptors: which can be read (or are at their end) and which can be written."""
+    wanted = dict.fromkeys(readable, select.POLLIN)
+    for fd in writable:
+        wanted[fd] = wanted.get(fd, 0) | select.POLLOUT
+    poll = select.poll()
+    for fd, events in wanted.items():
+        poll.register(fd, events)
+    found = poll.poll(None if seconds is None else max(0, round(seconds * 1000 + 0.5)))
+    return {fd: (bool(events & ~select.POLLOUT), bool(events & select.POLLOUT)) for fd, events in found}
