@@ -99,7 +99,6 @@ class GuestProcess:
             return
         leader.status = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
         self._end_all()
-        self._say(messages.LEADER, b"", leader.number)
 
     def _read(self) -> bool:
         try:
@@ -127,7 +126,7 @@ class GuestProcess:
         self._write()
 
     def _obey(self, message: messages.Message) -> None:
-        number, value, count, _ = message.numbers
+        number, value, count = message.numbers
         if message.kind == messages.SETUP:
             self._account, content = messages.unpack_items(message.data)
             self._make_home(content)

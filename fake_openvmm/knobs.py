@@ -21,10 +21,16 @@ POINTS = (
     "before_open:kernel",
     "before_open:initrd",
     "before_guest",
+    "guest_boot",
+    "guest_attach",
     "before_wait",
     "before_ready",
+    "after_ready",
+    "guest_trigger",
     "before_maps",
+    "before_exec",
     "before_stopped",
+    "before_unmount",
     "before_teardown",
     "before_publish",
     "before_exit",
@@ -59,12 +65,24 @@ FRONT = {
 
 GUEST = {
     "block_size": INTEGER,  # logical blocks of a raw EROFS image, 512 or 4096
+    "boot_delay_ms": INTEGER,  # until the guest's driver starts the console; no host is accepted before
+    "attach_delay_ms": INTEGER,  # from there until the agent attaches; a host gets WAIT
+    "never_attaches": FLAG,  # the agent never attaches
     "features": INTEGER,  # feature mask of the guest
-    "old_guest": FLAG,  # FEATURES is answered with ERROR 95
+    "old_guest": FLAG,  # FEATURES is answered with ERROR 95, and so is MAPS
     "ignore_stop": FLAG,
     "ignore_cancel": FLAG,
     "refuse_maps": INTEGER,  # the n-th MAPS is refused
-    "exit_code": INTEGER,  # status of the guest when it ends
+    "refuse_mapping": INTEGER,  # the n-th mapping is refused
+    "refuse_status": INTEGER,  # with this errno instead of 13
+    "exit_code": INTEGER,  # status of the guest when it ends well
+    "guest_exit_at": TABLE,  # {point: status}: the guest powers off there
+    "guest_dead_at": LIST,  # points at which the guest stops dead and the VMM stays
+    "reboot_at": LIST,  # points at which the guest reboots in place
+    "guest": TEXT,  # "silent", "chatty", "garbage" (in NVXC), "broken" (in NVXS)
+    "frames": LIST,  # rules for NVXC frames, see mischief
+    "host_records": LIST,  # rules for NVXS records to the host, see mischief
+    "split_records": INTEGER,  # every record to the host in pieces of so many bytes
 }
 
 KNOWN = {**FRONT, **GUEST}

@@ -17,10 +17,9 @@ SAVE: Final = 4
 # From it.
 STDOUT: Final = 11  # execution, bytes of one read
 STDERR: Final = 12
-LEADER: Final = 13  # execution: its leader has exited
-DONE: Final = 14  # execution, status or minus the signal, reasons
-REFUSED: Final = 15  # execution, stage, errno
-SAVED: Final = 16  # archive of $HOME
+DONE: Final = 13  # execution, status or minus the signal, reasons
+REFUSED: Final = 14  # execution, stage, errno
+SAVED: Final = 15  # archive of $HOME
 
 OWN_ENVIRONMENT: Final = 1  # START: the entries are the whole environment
 
@@ -33,18 +32,17 @@ STAGE_DIRECTORY: Final = 1
 STAGE_PROGRAM: Final = 2
 STAGE_LAUNCH: Final = 3
 
-NUMBERS = struct.Struct("<iiii")
-_HEAD = struct.Struct("<BiiiiI")
+_HEAD = struct.Struct("<BiiiI")
 _LENGTH = struct.Struct("<I")
 MAX_READ = 32_768
 
 
 class Message:
-    """One message: a kind, up to four numbers, and bytes."""
+    """One message: a kind, up to three numbers, and bytes."""
 
     __slots__ = ("data", "kind", "numbers")
 
-    def __init__(self, kind: int, numbers: tuple[int, int, int, int], data: bytes) -> None:
+    def __init__(self, kind: int, numbers: tuple[int, int, int], data: bytes) -> None:
         self.kind = kind
         self.numbers = numbers
         self.data = data
@@ -52,20 +50,20 @@ class Message:
 
 def encode(kind: int, data: bytes = b"", a: int = 0, b: int = 0, c: int = 0) -> bytes:
     """Encode one message; what a, b and c mean goes by the kind, the execution's number is always a."""
-    return _HEAD.pack(kind, a, b, c, 0, len(data)) + data
+    return _HEAD.pack(kind, a, b, c, len(data)) + data
 
 
 def take(buffer: bytearray) -> Message | None:
     """Take one whole message off the front of `buffer`, or None."""
     if len(buffer) < _HEAD.size:
         return None
-    kind, a, b, c, d, length = _HEAD.unpack_from(buffer)
+    kind, a, b, c, length = _HEAD.unpack_from(buffer)
     end = _HEAD.size + length
     if len(buffer) < end:
         return None
     data = bytes(buffer[_HEAD.size : end])
     del buffer[:end]
-    return Message(kind, (a, b, c, d), data)
+    return Message(kind, (a, b, c), data)
 
 
 def pack_items(items: Iterable[bytes]) -> bytes:

@@ -36,6 +36,13 @@ NAMES = {
     ERROR: "ERROR",
 }
 
+INCOMPLETE: Final = 11
+DENIED: Final = 13
+BUSY: Final = 16
+INVALID: Final = 22
+UNSUPPORTED: Final = 95
+FAILED: Final = 125
+
 MAGIC = b"NVXC"
 VERSION = 1
 HEADER = struct.Struct("<4sBBHQiI")

@@ -68,6 +68,10 @@ class Pauses:
         """Have `callback` called, from another thread, before the program ends because its harness is gone."""
         self._on_lost.append(callback)
 
+    def holds(self, point: str) -> bool:
+        """Whether the harness is to be waited for at this point, the first time or a later one."""
+        return self._channel is not None and any(entry.partition("#")[0] == point for entry in self._wanted)
+
     def at(self, point: str) -> None:
         """Announce the point; hold, fail or end there if the side file says so.
 

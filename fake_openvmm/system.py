@@ -151,13 +151,50 @@ def _spawn_companion(control: int) -> int:
     )
 
 
-def wait(readable: list[int], writable: list[int], seconds: float | None) -> dict[int, tuple[bool, bool]]:
-    """Wait for descriptors: which can be read (or are at their end) and which can be written."""
-    wanted = dict.fromkeys(readable, select.POLLIN)
+def wait(
+    readable: list[int], writable: list[int], seconds: float | None, watched: list[int] | None = None
+) -> dict[int, tuple[bool, bool]]:
+    """Wait for descriptors: which can be read (or are at their end), and which can be written.
+
+    Those that are only watched count as readable once their other end is gone.
+    """
+    wanted = dict.fromkeys(watched or (), 0)
+    for fd in readable:
+        wanted[fd] = select.POLLIN
     for fd in writable:
         wanted[fd] = wanted.get(fd, 0) | select.POLLOUT
     poll = select.poll()
     for fd, events in wanted.items():
         poll.register(fd, events)
-    found = poll.poll(None if seconds is None else max(0, round(seconds * 1000 + 0.5)))
+    found = poll.poll(None if seconds is None else max(0, int(seconds * 1000) + 1))
     return {fd: (bool(events & ~select.POLLOUT), bool(events & select.POLLOUT)) for fd, events in found}
+
+
+class Wake:
+    """Lets another thread end a `wait`."""
+
+    __slots__ = ("_reader", "_writer")
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self._reader
+
+    def ring(self) -> None:
+        """End the wait."""
+        os.write(self._writer, b"!")
+
+    def clear(self) -> None:
+        """Forget what has rung."""
+        try:
+            os.read(self._reader, 4096)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._reader)
+        os.close(self._writer)

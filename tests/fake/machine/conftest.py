@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
 import struct
 import subprocess
+import tempfile
+import threading
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,10 +18,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fake_openvmm import guest
 from fake_openvmm.blocks import open_block
 from fake_openvmm.knobs import Knobs
 from fake_openvmm.machine import Block, Evidence, Log, MachineConfig, Tools
 from fake_openvmm.pauses import Pauses
+from tests.fake.machine.client import CAPABILITY, Host
 
 if TYPE_CHECKING:
     from fake_openvmm.machine import Json
@@ -68,12 +74,67 @@ class Witness(Evidence):
         self.events.append({"kind": kind, **fields})
 
 
+HOST_TOKENS = "nvx_workload_uid=65534 nvx_workload_gid=65534 nvx_lifecycle=managed nvx_control_tty=hvc2"
+RAM_LAYERED = f"nvx_sandbox=1 nvx_layer=distro,0xd0003000,erofs nvx_overlay_upper=ramfs {HOST_TOKENS}"
+
+
+class Running:
+    """A machine in a thread of its own, and the way to its endpoint."""
+
+    def __init__(self, config: MachineConfig, opened: dict[str, int], tools: Tools, witness: Witness) -> None:
+        self.witness = witness
+        self.directory = tempfile.mkdtemp(prefix="nvx", dir="/tmp")
+        self.path = os.path.join(self.directory, "c.sock")
+        config.listener = socket.socket(socket.AF_UNIX)
+        config.listener.bind(self.path)
+        config.listener.listen(8)
+        config.listener.setblocking(False)
+        config.capability = CAPABILITY
+        self._listener = config.listener
+        self.status: int | None = None
+        self.failure: Exception | None = None
+        self._hosts: list[Host] = []
+        self._thread = threading.Thread(target=self._run, args=(config, opened, tools), daemon=True)
+        self._thread.start()
+
+    def _run(self, config: MachineConfig, opened: dict[str, int], tools: Tools) -> None:
+        try:
+            self.status = guest.run(config, opened, tools)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.failure = error
+
+    def host(self, **options: float) -> Host:
+        made = Host(self.path, **options)
+        self._hosts.append(made)
+        return made
+
+    def wait(self, timeout: float = 30.0) -> int | None:
+        self._thread.join(timeout)
+        assert not self._thread.is_alive(), "the machine still runs"
+        if self.failure is not None:
+            raise self.failure
+        return self.status
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            with contextlib.suppress(OSError, EOFError, AssertionError):
+                for host in self._hosts:
+                    host.close()
+                self.host(timeout=5.0).attach().data(b"malformed")
+        self._thread.join(20)
+        for host in self._hosts:
+            host.close()
+        self._listener.close()
+        shutil.rmtree(self.directory)
+
+
 class Machines:
     """Builds configurations, opens their blocks, and closes everything at the end."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.witness = Witness()
+        self._running: list[Running] = []
         self._fds: list[int] = []
 
     def write(self, name: str, content: bytes) -> str:
@@ -113,7 +174,23 @@ class Machines:
     def tools(self, **knobs: Json) -> Tools:
         return Tools(self.witness, Knobs(knobs), Pauses(), Log())
 
+    def start(self, config: MachineConfig, **knobs: Json) -> Running:
+        made = Running(config, self.opened(config), self.tools(**knobs), self.witness)
+        self._running.append(made)
+        return made
+
+    def layered(self, **knobs: Json) -> Running:
+        """A layered guest with an upper in memory."""
+        distro = self.block("distro", self.write("distro.erofs", erofs()))
+        return self.start(self.config(RAM_LAYERED, distro), **knobs)
+
+    def direct(self, tokens: str = "", **knobs: Json) -> Running:
+        """A direct guest."""
+        return self.start(self.config(f"hostname=box {tokens} {HOST_TOKENS}"), **knobs)
+
     def close(self) -> None:
+        for running in self._running:
+            running.close()
         for fd in self._fds:
             os.close(fd)
 
