@@ -32,6 +32,8 @@ PATTERNS = (
         r"\1<NUMBER>",
     ),
     (re.compile(r'("boot": )"[^"]*"'), r"\1<BOOT>"),
+    # Recorded where the kernel has them.
+    (re.compile(r',\s*"(?:pidNamespace|pidfsInode)": <NUMBER>'), ""),
     (re.compile(r"\bpid \d+\b"), "pid <PID>"),
     (re.compile(r"\b\d+\.\d+ ?s\b"), "<SECONDS>"),
 )

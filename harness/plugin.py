@@ -219,7 +219,12 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
     from harness.goldens import Goldens
 
     settings = request.config.stash[SETTINGS]
-    return Goldens(str(request.config.rootpath / "goldens"), update=settings.update_goldens)
+    found = Goldens(str(request.config.rootpath / "goldens"), update=settings.update_goldens)
+    if "world" in request.fixturenames:
+        here: World = request.getfixturevalue("world")
+        for place, name in here.names().items():
+            found.name(place, name)
+    return found
 
 
 def _sweep(item: pytest.Item) -> str:

@@ -32,6 +32,7 @@ class Sandbox:
     Attributes:
         directory: Its state directory.
         distro: Its distro image, shared and read-only.
+        gpt: The GPT image, whether it is this sandbox's or not.
         scratch: Its scratch, its own, or None.
     """
 
@@ -43,7 +44,8 @@ class Sandbox:
         self.directory = world.sandbox(name)
         place = os.path.join(world.root, "images")
         os.makedirs(place, mode=0o700, exist_ok=True)
-        found = images.unpack(place)
+        found = images.unpack(world.artifacts.directory)
+        self.gpt = found.gpt
         self.distro = found.erofs if image_format == EROFS else found.gpt
         self.identity = images.EROFS_UUID if image_format == EROFS else images.DISK_GUID
         self.scratch = images.copy_scratch(os.path.join(place, f"{name}.ext4")) if upper == EXT4 else None
@@ -72,6 +74,16 @@ class Sandbox:
     def path(self, name: str) -> str:
         """Return the path of one of its files."""
         return os.path.join(self.directory, name)
+
+    def read(self, name: str) -> str:
+        """Return the text of one of its files."""
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def object(self, path: str) -> tuple[int, int]:
+        """Return which object a path names: device and inode."""
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
 
     def names(self) -> list[str]:
         """Return the entries of its directory, none if there is no directory."""

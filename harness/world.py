@@ -104,6 +104,24 @@ class World:
         self._swept = False
         self._left = ""
 
+    @property
+    def command(self) -> str:
+        """The VMM's whole command as one text, as `--openvmm` takes it."""
+        return python.as_text(self.vmm.command)
+
+    def names(self) -> dict[str, str]:
+        """Return what goldens call the places of this test that differ from run to run."""
+        return {
+            self.root: "<ROOT>",
+            self.artifacts.directory: "<ARTIFACTS>",
+            self.command: "<OPENVMM>",
+            python.interpreter(): "<PYTHON>",
+        }
+
+    def remove(self, path: str) -> None:
+        """Remove a file that the scenario itself put somewhere."""
+        os.unlink(path)
+
     def soon(self, seconds: float = OPERATION) -> Deadline:
         """Return a deadline for one operation."""
         return self.clock.after(seconds)
@@ -232,7 +250,9 @@ class World:
 
 def environment() -> dict[str, str]:
     """Return the environment of everything that is started: this one without what would steer it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("NVX_", "PYTHON", "COV"))}
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(("NVX_", "PYTHON", "PYTEST_", "COV"))
+    }
 
 
 def _shown(value: object) -> str:

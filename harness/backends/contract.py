@@ -36,10 +36,9 @@ class GuestFacts:
     """What a guest found, None where the backend can't see it.
 
     Attributes:
-        filesystem: ``erofs`` or ``gpt``: how the guest read the distro.
+        image_format: ``erofs`` or ``gpt``: how the guest read the distro.
         upper: ``ext4`` or ``ramfs``.
-        distro_uuid: The EROFS UUID that it found.
-        disk_guid: The disk GUID that it found, for a GPT image.
+        identity: The EROFS UUID or disk GUID that it found, in lower case.
         block_size: The logical block size of the distro's device, in bytes.
         scratch: Whether a scratch device exists.
         command_line: `/proc/cmdline`.
@@ -47,10 +46,9 @@ class GuestFacts:
         scratch_file: The same for the scratch.
     """
 
-    filesystem: str | None = None
+    image_format: str | None = None
     upper: str | None = None
-    distro_uuid: str | None = None
-    disk_guid: str | None = None
+    identity: str | None = None
     block_size: int | None = None
     scratch: bool | None = None
     command_line: str | None = None
@@ -90,8 +88,12 @@ class Vm(Protocol):
         """Return the requests that the guest took, in order, None where that can't be seen."""
         ...
 
-    def signals(self) -> list[str] | None:
+    def signals(self) -> list[int] | None:
         """Return the signals that reached it and that it could note, None where that can't be seen."""
+        ...
+
+    def status(self) -> int | None:
+        """Return the status with which it ended by itself, None if it didn't or where that can't be seen."""
         ...
 
 

@@ -91,21 +91,42 @@ class FakeVm:
 
     def attachments(self) -> list[Attachment] | None:
         """Return what its broker made ready."""
-        return [
-            Attachment(str(event.get("instance")), _number(event.get("epoch"))) for event in self._all("session_ready")
-        ]
+        instance = str(self._first("instance").get("instance", ""))
+        ready = [event for event in self._all("session") if event.get("what") == "ready"]
+        return [Attachment(instance, int(str(event.get("detail")).rpartition(" ")[2])) for event in ready]
 
     def requests(self) -> list[str] | None:
         """Return the requests that its guest took."""
         return [str(event.get("name")) for event in self._all("request")]
 
-    def signals(self) -> list[str] | None:
+    def signals(self) -> list[int] | None:
         """Return the signals that it noted."""
-        return [str(event.get("name")) for event in self._all("signal")]
+        return [_number(event.get("number")) for event in self._all("signal")]
+
+    def status(self) -> int | None:
+        """Return the status that it noted last."""
+        status = self._first("exit").get("status")
+        return status if isinstance(status, int) else None
 
     def facts(self) -> GuestFacts:
-        """Return what its guest found."""
-        return GuestFacts(command_line=str(self._first("cmdline").get("text", "")) or None)
+        """Return what its guest found; nothing if it didn't come that far."""
+        guest = self._first("guest")
+        if not guest:
+            return GuestFacts()
+        layers = cast("list[Event]", guest.get("layers") or [{}])
+        distro = layers[0]
+        identity = distro.get("diskGuid") if distro.get("format") == "gpt" else distro.get("uuid")
+        opened = {str(event.get("role")): _object(event) for event in self._all("opened")}
+        return GuestFacts(
+            image_format=str(distro.get("format")),
+            upper=str(guest.get("upper")),
+            identity=str(identity),
+            block_size=_number(distro.get("blockSize")),
+            scratch=guest.get("scratch") is True,
+            command_line=str(guest.get("cmdline")),
+            distro_file=opened.get("distro"),
+            scratch_file=opened.get("scratch"),
+        )
 
     def _all(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.get("kind") == kind]
@@ -123,6 +144,10 @@ def _events(path: str) -> list[Event]:
     with open(path, encoding="utf-8") as file:
         # A line that is being written has no end yet; a fake that was killed may have left one.
         return [cast("Event", json.loads(line)) for line in file if line.endswith("\n")]
+
+
+def _object(event: Event) -> tuple[int, int]:
+    return _number(event.get("device")), _number(event.get("inode"))
 
 
 def _number(value: object) -> int:

@@ -1,0 +1,207 @@
+"""The reference orchestrator as a program that speaks the JSON lines, with the observer that holds and ends it.
+
+It runs in a process of its own and never imports pytest. Its requests come on descriptor 0 and its answers go out on a
+private copy of descriptor 1; the number 1 itself is pointed at the error output, so that nothing else that prints can
+spoil an answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.sut.protocol import CRASHED, PROTOCOL
+from nvx_ref.configuration import SandboxRequest, configure
+from nvx_ref.deadline import Deadline
+from nvx_ref.errors import NvxError
+from nvx_ref.nvxc import ExecRequest
+from nvx_ref.orchestrator import Orchestrator
+from nvx_ref.steps import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = dict[str, object]
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    """One line of the harness.
+
+    Attributes:
+        id: What the answer carries.
+        op: The operation.
+        args: Its arguments.
+        pause: The step, and its hit, at which to wait.
+        exit: The step, and its hit, at which to end without any clean-up.
+    """
+
+    id: int
+    op: str
+    args: dict[str, msgspec.Raw] = {}
+    pause: tuple[str, int] | None = None
+    exit: tuple[str, int] | None = None
+
+
+class Resume(msgspec.Struct, forbid_unknown_fields=True):
+    """Goes on from a pause."""
+
+    resume: int
+
+
+class Exec(ExecRequest, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The arguments of `exec` as JSON names them."""
+
+
+class Lines:
+    """The two ends of the conversation."""
+
+    def __init__(self, requests: int, answers: int) -> None:
+        self._requests = os.fdopen(requests, "rb", closefd=False)
+        self._answers = answers
+
+    def read(self) -> bytes:
+        """Return the next line, empty at the end."""
+        return self._requests.readline()
+
+    def say(self, message: Result) -> None:
+        """Write one line whole."""
+        data = msgspec.json.encode(message) + b"\n"
+        while data:
+            data = data[os.write(self._answers, data) :]
+
+
+class Announcer:
+    """The observer: announces each step, and holds or ends the process where the request says so."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._hits: dict[Step, int] = {}
+        self._request: Request | None = None
+
+    def begin(self, request: Request) -> None:
+        """Count the steps of a request from here on."""
+        self._request = request
+        self._hits = {}
+
+    def __call__(self, step: Step) -> None:
+        """Take one step that has happened."""
+        request = self._request
+        if request is None:
+            return
+        hit = self._hits[step] = self._hits.get(step, 0) + 1
+        self._lines.say({"id": request.id, "step": step.value, "hit": hit})
+        if request.exit == (step.value, hit):
+            os._exit(CRASHED)
+        if request.pause == (step.value, hit):
+            line = self._lines.read()
+            # The end of the requests here means that the harness is gone; a clean-up would be an answer of its own.
+            if not line or msgspec.json.decode(line, type=Resume).resume != request.id:
+                os._exit(CRASHED)
+
+
+class Operations:
+    """The operations of the reference, from JSON arguments to JSON results."""
+
+    def __init__(self, announcer: Announcer) -> None:
+        self._announcer = announcer
+        self.table: dict[str, Callable[[str, Orchestrator, Deadline, dict[str, msgspec.Raw]], Result]] = {
+            "provision": self._provision,
+            "start": self._start,
+            "exec": self._exec,
+            "stop": self._stop,
+            "reattach": self._reattach,
+            "status": self._status,
+            "deprovision": self._deprovision,
+        }
+
+    def run(self, request: Request) -> Result:
+        """Run one operation and return its result."""
+        args = dict(request.args)
+        root = msgspec.json.decode(args.pop("root"), type=str)
+        name = msgspec.json.decode(args.pop("name"), type=str)
+        timeout = msgspec.json.decode(args.pop("timeout", msgspec.Raw(b"60")), type=float)
+        orchestrator = Orchestrator(root, observer=self._announcer)
+        return self.table[request.op](name, orchestrator, Deadline.after(timeout), args)
+
+    def _provision(
+        self, name: str, orchestrator: Orchestrator, deadline: Deadline, args: dict[str, msgspec.Raw]
+    ) -> Result:
+        request = msgspec.json.decode(msgspec.json.encode(args), type=SandboxRequest)
+        orchestrator.provision(name, configure(request), deadline=deadline)
+        return {}
+
+    def _start(self, name: str, orchestrator: Orchestrator, deadline: Deadline, _: dict[str, msgspec.Raw]) -> Result:
+        return _plain(orchestrator.start(name, deadline=deadline))
+
+    def _exec(self, name: str, orchestrator: Orchestrator, deadline: Deadline, args: dict[str, msgspec.Raw]) -> Result:
+        output: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+
+        def keep(stream: str, data: bytes) -> None:
+            output[stream] += data
+
+        request = msgspec.json.decode(msgspec.json.encode(args), type=Exec)
+        result = orchestrator.exec(name, request, deadline=deadline, output=keep)
+        encoded = {stream: base64.b64encode(data).decode() for stream, data in output.items()}
+        return {"category": result.category, "status": result.status, **encoded}
+
+    def _stop(self, name: str, orchestrator: Orchestrator, deadline: Deadline, args: dict[str, msgspec.Raw]) -> Result:
+        force_within = msgspec.json.decode(args.pop("forceWithin", msgspec.Raw(b"null")), type=float | None)
+        stopped = orchestrator.stop(name, deadline=deadline, force_within=force_within)
+        return {"outcome": type(stopped).__name__.lower()}
+
+    def _reattach(self, name: str, orchestrator: Orchestrator, deadline: Deadline, _: dict[str, msgspec.Raw]) -> Result:
+        return _plain(orchestrator.reattach(name, deadline=deadline))
+
+    def _status(self, name: str, orchestrator: Orchestrator, _: Deadline, __: dict[str, msgspec.Raw]) -> Result:
+        return _plain(orchestrator.status(name))
+
+    def _deprovision(
+        self, name: str, orchestrator: Orchestrator, deadline: Deadline, _: dict[str, msgspec.Raw]
+    ) -> Result:
+        orchestrator.deprovision(name, deadline=deadline)
+        return {}
+
+
+def serve(lines: Lines) -> None:
+    """Say hello, then answer every request until there are no more."""
+    announcer = Announcer(lines)
+    operations = Operations(announcer)
+    steps = [step.value for step in Step]
+    hello = {"protocol": PROTOCOL, "operations": [*operations.table], "steps": steps, "needs": [], "ways": ["exit"]}
+    lines.say({"hello": hello})
+    while line := lines.read():
+        request = msgspec.json.decode(line, type=Request)
+        announcer.begin(request)
+        try:
+            answer: Result = {"ok": True, "result": operations.run(request)}
+        except NvxError as error:
+            answer = {"ok": False, "code": error.code, "message": str(error), "details": _details(error)}
+        except Exception as error:  # noqa: BLE001 - a fault of the reference is an answer, not a hung harness
+            traceback.print_exc()
+            answer = {"ok": False, "code": "Unexpected", "message": f"{type(error).__name__}: {error}"}
+        lines.say({"id": request.id, **answer})
+
+
+def _plain(value: object) -> Result:
+    """Return a result as JSON values under its own names."""
+    plain: Result = msgspec.to_builtins(value)
+    return plain
+
+
+def _details(error: NvxError) -> Result:
+    names = ("subject", "detail", "parts", "names", "category", "status")
+    found = {name: getattr(error, name, None) for name in names}
+    return {name: value for name, value in found.items() if value}
+
+
+def main() -> int:
+    """Serve on the standard streams."""
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    serve(Lines(sys.stdin.fileno(), answers))
+    return 0

@@ -1,0 +1,1 @@
+"""The contract as tests: each behaviour once, on every backend."""

@@ -1,0 +1,22 @@
+"""Which scenario of the consumer contract each module shows.
+
+The specification names C3 to C7 without printing their texts, so tests are named after behaviour and only this table
+knows numbers: if upstream's differ, one edit here repairs every marker, table and report.
+"""
+
+from __future__ import annotations
+
+CONTRACT: dict[str, str] = {
+    "test_cold_boot": "c3",
+    "test_restart_same_identity": "c6",
+}
+"""From the module of a behaviour to its number, as the marker is spelt."""
+
+OTHERS: dict[str, str] = {
+    "test_interrupted_launch": "crash",
+    "test_lifecycle": "lifecycle",
+    "test_bad_input": "lifecycle",
+}
+"""From a module without a number to its marker."""
+
+MARKERS: dict[str, str] = {**CONTRACT, **OTHERS}

@@ -1,0 +1,141 @@
+"""Image-backed sandboxes boot cold: each image format with each upper, to a guest that says what it found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.backends.contract import UNSEEN, GuestFacts
+from harness.goldens import Goldens
+from harness.sandbox import EROFS, EXT4, GPT, RAMFS, Sandbox
+from harness.witness import ext4
+from harness.witness.evidence import listing
+from harness.world import World
+
+COMBINATIONS = [
+    pytest.param(image_format, upper, id=f"{image_format}-{upper}")
+    for image_format in (EROFS, GPT)
+    for upper in (EXT4, RAMFS)
+]
+
+
+def options_as_lines(argv: list[str]) -> list[str]:
+    """Return arguments one option a line, its value beside it."""
+    lines: list[str] = []
+    for word in argv:
+        if word.startswith("--") or not lines:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
+@pytest.mark.spec(
+    "622.acc.2", "622.scope2.a", "622.scope2.c", "622.scope2.f", "622.scope2.g", "622.scope3.b", "622.acc.20"
+)
+@pytest.mark.parametrize(("image_format", "upper"), COMBINATIONS)
+def test_an_image_boots_and_the_guest_finds_what_the_plan_says(
+    world: World, goldens: Goldens, image_format: str, upper: str
+) -> None:
+    box = Sandbox(world, image_format=image_format, upper=upper)
+    where = f"{image_format} with {upper}"
+    golden = f"cold_boot/{image_format}-{upper}"
+    program = world.orchestrator()
+    box.provision(program)
+    goldens.check(f"{golden}/config.json", box.read("config.json"))
+    box.succeed(program, "start")
+    vmm = world.processes.one(f"start of {where}")
+
+    goldens.check(f"{golden}/runtime.json", box.read("runtime.json"))
+    goldens.check(f"{golden}/running.txt", [_entry(line) for line in listing(box.directory)])
+    (vm,) = world.vmm.vms()
+    world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=vm.pid)
+    goldens.check(f"{golden}/argv.txt", options_as_lines(vm.argv()))
+    _expect_found(world, box, world.vmm.guest_facts(vm), goldens, golden)
+    if box.scratch is not None:
+        world.expect(f"{where}: scratch in use", expected=True, found=ext4.needs_recovery(box.scratch))
+    world.expect(f"{where}: exec", expected="up\n", found=box.output(program, "/bin/echo", "up"))
+
+    box.succeed(program, "stop")
+    world.processes.none(f"stop of {where}", world.soon())
+    report = json.loads(box.read("outcome.json"))
+    world.expect(
+        f"{where}: the report",
+        expected={"operation": "managed", "category": "success", "status_code": 0},
+        found=report["outcome"],
+    )
+    world.expect(f"{where}: teardown", expected=True, found=all(report["teardown"].values()))
+    goldens.check(f"{golden}/stopped.txt", [_entry(line) for line in listing(box.directory)])
+    if box.scratch is not None:
+        world.expect(f"{where}: scratch after stop", expected=False, found=ext4.needs_recovery(box.scratch))
+    box.succeed(program, "deprovision")
+    world.expect(f"{where}: deprovision", expected=[], found=box.names())
+
+
+def _expect_found(world: World, box: Sandbox, facts: GuestFacts, goldens: Goldens, golden: str) -> None:
+    """The guest selected what the plan says, and the VMM opened the very files that were checked."""
+    where = f"{box.image_format} with {box.upper}: the guest's"
+    unseen: list[str] = []
+
+    def fact(name: str, expected: object, found: object) -> None:
+        if found is None:
+            unseen.append(name)
+        else:
+            world.expect(f"{where} {name}", expected=expected, found=found)
+
+    fact("format", box.image_format, facts.image_format)
+    fact("upper", box.upper, facts.upper)
+    fact("identity", box.identity, facts.identity)
+    fact("block size", 512, facts.block_size)
+    fact("scratch device", box.scratch is not None, facts.scratch)
+    fact("distro file", box.object(box.distro), facts.distro_file)
+    if box.scratch is not None:
+        fact("scratch file", box.object(box.scratch), facts.scratch_file)
+    if facts.command_line is None:
+        unseen.append("command line")
+    else:
+        goldens.check(f"{golden}/cmdline.txt", facts.command_line.split(" "))
+    if unseen:
+        pytest.skip(f"{', '.join(unseen)}: {UNSEEN}")
+
+
+def _entry(line: str) -> str:
+    mode, links, _, name = line.split(None, 3)
+    return f"{mode} {links} {name}"
+
+
+@pytest.mark.spec("620.acc.15", "622.acc.14")
+@pytest.mark.parametrize(("image_format", "upper"), COMBINATIONS)
+def test_a_guest_that_refuses_fails_the_start_with_its_reason_and_nothing_stays(
+    world: World, image_format: str, upper: str
+) -> None:
+    world.vmm.configure(knobs={"guest_exit_at": {"guest_boot": 125}})
+    box = Sandbox(world, image_format=image_format, upper=upper)
+    program = world.orchestrator()
+    box.provision(program)
+    answer = box.fail(program, "start", "LaunchFailed")
+    said = (answer.details.get("category"), answer.details.get("status"))
+    world.expect("the refused start's error", expected=("guest-exit", 125), found=said)
+    world.processes.none("the refused start", world.soon())
+    world.expect("names", expected=["config.json", "lifecycle.lock", "openvmm.log", "outcome.json"], found=box.names())
+    box.succeed(program, "deprovision")
+
+
+@pytest.mark.spec("622.scope2.c")
+@pytest.mark.parametrize("image_format", [EROFS, GPT])
+def test_an_image_boots_without_an_identity_too(world: World, image_format: str) -> None:
+    box = Sandbox(world, image_format=image_format, upper=RAMFS)
+    program = world.orchestrator()
+    request = {name: value for name, value in box.request().items() if name != "identity"}
+    box.succeed(program, "provision", request)
+    box.succeed(program, "start")
+    (vm,) = world.vmm.vms()
+    tokens = vm.argv()[vm.argv().index("--cmdline") + 1].split()
+    found = [token for token in tokens if token.startswith(("nvx_layer=", "nvx_overlay_upper=", "nvx_scratch="))]
+    world.expect(
+        "tokens", expected=[f"nvx_layer=distro,0xd0003000,{image_format}", "nvx_overlay_upper=ramfs"], found=found
+    )
+    box.succeed(program, "stop")
+    world.processes.none("stop", world.soon())
+    box.succeed(program, "deprovision")

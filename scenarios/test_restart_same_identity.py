@@ -1,0 +1,55 @@
+"""An orchestrator ends after a committed start; another of the same runtime identity goes on with the live VM."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.backends.contract import UNSEEN
+from harness.sandbox import Sandbox
+from harness.world import World
+
+COMMITTED = ("start.runtime_written", 1)
+DONE = ("start.journal_removed", 1)
+
+
+@pytest.mark.case("T11")
+@pytest.mark.spec("620.scope3.k", "620.acc.5", "622.acc.15", "656.tests.e")
+@pytest.mark.parametrize("way", ["exit", "kill"])
+@pytest.mark.parametrize("step", [COMMITTED, DONE], ids=["runtime_written", "journal_removed"])
+def test_a_vm_outlives_its_orchestrator_and_the_next_one_goes_on(world: World, step: tuple[str, int], way: str) -> None:
+    box = Sandbox(world)
+    first = world.orchestrator()
+    box.provision(first)
+    first.crash("start", box.named(), step, way, world.soon())
+    where = f"start crashed at {step[0]} by {way}"
+    vmm = world.processes.one(where)
+
+    second = world.orchestrator()
+    world.expect(f"{where}, then reattach", expected="live", found=box.verdict(second))
+    world.expect(f"{where}, then exec", expected="hello\n", found=box.output(second, "/bin/echo", "hello"))
+    world.expect(f"{where}, then exec", expected=vmm.pin.pid, found=world.processes.one(where).pin.pid)
+    box.succeed(second, "stop")
+    world.processes.none(f"{where}, then stop", world.soon())
+    world.expect(f"{where}, then stop", expected=False, found="runtime.json" in box.names())
+    box.succeed(second, "deprovision")
+    world.expect(f"{where}, then deprovision", expected=[], found=box.names())
+    (vm,) = world.vmm.vms()
+    world.expect("the VMM", expected=vmm.pin.pid, found=vm.pid)
+    _expect_new_sessions(world)
+
+
+def _expect_new_sessions(world: World) -> None:
+    """The same broker, one more session for each operation, and Start isn't replayed."""
+    (vm,) = world.vmm.vms()
+    attached, requests, signals = vm.attachments(), vm.requests(), vm.signals()
+    if attached is None or requests is None or signals is None:
+        pytest.skip(f"sessions and requests are {UNSEEN}")
+    world.expect("broker instances", expected=1, found=len({one.instance for one in attached}))
+    epochs = [one.epoch for one in attached]
+    world.expect("epochs of sessions", expected=list(range(1, len(epochs) + 1)), found=epochs)
+    world.expect(
+        "requests after the restart",
+        expected=["EXEC", "STOP"],
+        found=[r for r in requests if r in {"EXEC", "STOP", "MAPS"}],
+    )
+    world.expect("signals to the VMM", expected=[], found=signals)

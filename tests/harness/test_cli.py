@@ -1,0 +1,59 @@
+"""`nvx-harness`: what it prints can be typed, and it never touches what is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from harness.settings import BACKENDS
+
+
+def nvx_harness(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_doctor_names_every_backend_and_what_it_lacks() -> None:
+    done = nvx_harness("doctor")
+    assert done.returncode == 0
+    lines = [line for line in done.stdout.splitlines() if line.startswith("backend ")]
+    assert [line.split()[1].rstrip(":") for line in lines] == [*BACKENDS]
+    assert lines[0] == "backend fake: ready"
+    assert all(": missing " in line for line in lines[1:])
+
+
+@pytest.mark.skipif(find_spec("fake_openvmm.guest") is None, reason="the fake has no guest yet")
+def test_the_demonstration_can_be_typed_line_by_line(tmp_path: Path) -> None:
+    place = tmp_path / "a demo"
+    done = nvx_harness("demo", str(place))
+    assert (done.returncode, done.stderr) == (0, "")
+    typed = [line.removeprefix("    ") for line in done.stdout.splitlines() if line.startswith("    ")]
+    script = "\n".join(["set -e", *typed])
+    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (run.returncode, run.stderr, run.stdout) == (0, "", "live\nhello from the sandbox\n")
+    assert sorted(os.listdir(place)) == ["artifacts", "images", "openvmm.py", "sandboxes"]
+    assert os.listdir(place / "sandboxes") == []
+
+
+@pytest.mark.parametrize("there", ["file", "full"])
+def test_the_demonstration_leaves_alone_what_is_there(tmp_path: Path, there: str) -> None:
+    place = tmp_path / "demo"
+    if there == "file":
+        place.write_text("mine")
+    else:
+        place.mkdir()
+        (place / "mine").write_text("mine")
+    done = nvx_harness("demo", str(place))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: {place}: exists and isn't an empty directory; name another one\n"
+
+
+@pytest.mark.parametrize("arguments", [["demo"], ["frobnicate"], ["doctor", "--deep"]])
+def test_a_usage_error_exits_with_2(arguments: list[str]) -> None:
+    assert nvx_harness(*arguments).returncode == 2
