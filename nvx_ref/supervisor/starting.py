@@ -64,14 +64,17 @@ def launch(locked: LockedStore, identity: RuntimeIdentity, command: Callable[[st
         # The platform's own errors say that nothing was started; an interrupt says nothing, so the claim decides.
         _give_up(locked, begun, error, child_exited=isinstance(error, NvxError))
         raise
+    process: ProcessRef | None = None
     try:
         locked.observe(Step.START_SPAWNED)
         process = ProcessRef.from_child(child)
         begun.record_process(process.identity)
+        return Starting(locked, begun, process)
     except BaseException as error:
+        if process is not None:
+            process.close()
         _end_child(locked, begun, child, error)
         raise
-    return Starting(locked, begun, process)
 
 
 def _spawn(locked: LockedStore, begun: Launch, command: VmmCommand) -> Child:
@@ -139,6 +142,7 @@ class Starting:
         self._locked = locked
         self._launch = begun
         self.process = process
+        # Alive until the launch was committed, or its end was tried once: nobody ends it a second time unasked.
         self._finalizer = weakref.finalize(self, _dropped, begun, process, os.getpid())
 
     def __enter__(self) -> Self:
@@ -147,7 +151,7 @@ class Starting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._launch.ended:
+        if self._finalizer.alive and not self._launch.ended:
             self.abandon()
 
     def __repr__(self) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import sandboxes
+from nvx_ref.store import claim
+from nvx_ref.store.names import CAPABILITY, LOG, SOCKET
 
 
 @pytest.fixture
@@ -22,3 +24,16 @@ def provisioned(site: sandboxes.Site) -> sandboxes.Site:
     site.provision()
     site.steps.clear()
     return site
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "CLAIM_WAIT", 0.1)
+
+
+@pytest.fixture
+def recorded(provisioned: sandboxes.Site) -> sandboxes.Site:
+    """A sandbox with the runtime files of a committed launch, but its record."""
+    for name in (SOCKET, CAPABILITY, LOG, ".tmpAb3dE6"):
+        provisioned.path(name).touch(0o600)
+    return provisioned

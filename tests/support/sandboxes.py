@@ -252,3 +252,12 @@ def ended() -> ProcessIdentity:
     """The identity of a process that was, and has been reaped."""
     with stranger() as identity:
         return identity
+
+
+def raising(error: BaseException) -> Callable[..., object]:
+    """A function that fails."""
+
+    def fail(*_: object, **__: object) -> object:
+        raise error
+
+    return fail
