@@ -109,7 +109,7 @@ def plan_mappings(
 
 def _mapped(policy: MappingPolicy) -> list[_Mapped]:
     limit(len(policy.readonly_paths) + len(policy.readwrite_paths), MAX_MAPPINGS, "mappings")
-    found: dict[tuple[int, int], _Mapped] = {}
+    found: dict[str, _Mapped] = {}
     for paths, access in (
         (policy.readonly_paths, Access.READ_ONLY),
         (policy.readwrite_paths, Access.READ_WRITE),
@@ -117,8 +117,8 @@ def _mapped(policy: MappingPolicy) -> list[_Mapped]:
         for path in paths:
             place = look(_canonical(path), what="mapped path")
             _check_guest_path(place)
-            # The same object named twice keeps the stricter access, which comes first.
-            found.setdefault(place.identity, _Mapped(place, access))
+            # A path that comes twice keeps the stricter access, which comes first.
+            found.setdefault(place.path, _Mapped(place, access))
     # By components, so that what holds others comes right before them.
     return sorted(found.values(), key=lambda one: one.path.split(os.sep))
 
@@ -165,7 +165,10 @@ def _check_nesting(mapped: Sequence[_Mapped]) -> None:
         if one.access is Access.READ_WRITE:
             continue
         # What is mounted below a read-write path inside a read-only one is below both: that nesting is the valid one.
-        outer = next((other for other in territory.around(one.place) if not one.place.holds(other)), None)
+        # A second name of the very object, by a hard link or a mount, is none.
+        outer = next(
+            (other for other in territory.around(one.place) if one.place.identity not in other.chain[1:]), None
+        )
         if outer:
             raise Refused(
                 f"it is read-only, and {outer.path}, which may be written, reaches it",
