@@ -25,10 +25,18 @@ from nvx_ref.plan.model import (
     encode_plan,
     json_schema,
 )
-from nvx_ref.plan.network import Forward, NetworkMode, NetworkPlan, NetworkPolicy, plan_network, read_policy
+from nvx_ref.plan.network import (
+    Forward,
+    NetworkMode,
+    NetworkPlan,
+    NetworkPolicy,
+    parse_forward,
+    plan_network,
+    read_policy,
+)
 from nvx_ref.plan.prepared import Command, PreparedLaunch, prepare
-from nvx_ref.plan.rules import Protocol, Rule
-from nvx_ref.plan.shares import Share, plan_shares
+from nvx_ref.plan.rules import Protocol, Rule, parse_rule
+from nvx_ref.plan.shares import Share, parse_share, plan_shares
 from nvx_ref.plan.tokens import CALLER_BUDGET, Budget, BudgetPart, caller_text, explain, layer_token
 
 __all__ = [
@@ -72,6 +80,9 @@ __all__ = [
     "explain",
     "json_schema",
     "layer_token",
+    "parse_forward",
+    "parse_rule",
+    "parse_share",
     "plan_mappings",
     "plan_network",
     "plan_shares",

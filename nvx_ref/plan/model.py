@@ -90,6 +90,7 @@ class Guest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
         arguments: The entrypoint's; nonempty, no white space. Longer texts need a managed exec.
         hostname: One lower-case label of RFC 1123.
         extra: The caller's own command-line text; reserved tokens are refused.
+        create_account: Whether a direct guest creates the workload's account.
         activation: The identity of the activation configuration that the caller expects these inputs to have. It is
             kept and compared, and has no boot transport.
     """
@@ -99,6 +100,7 @@ class Guest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     arguments: tuple[str, ...] = ()
     hostname: str = "nvx-sandbox"
     extra: str = ""
+    create_account: bool = False
     activation: str | None = None
 
     def __post_init__(self) -> None:
@@ -110,7 +112,9 @@ class Guest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
             check_word(argument, what="argument")
         if not _HOSTNAME.fullmatch(self.hostname):
             raise Refused(f"{self.hostname!r} isn't a lower-case host name", subject="hostname", detail="hostname")
-        check_caller_text(self.extra, what="cmdline")
+        check_caller_text(self.extra, what="cmdline", direct=self.kind is GuestKind.DIRECT)
+        if self.create_account and self.kind is not GuestKind.DIRECT:
+            raise Refused("only a direct guest creates the workload's account", subject="guest", detail="account")
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):

@@ -96,13 +96,25 @@ class NetworkPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
         if list(self.forwards) != sorted(set(self.forwards)) or len(self.forwards) > MAX_FORWARDS:
             raise Refused("forwards are sorted, unique and at most 64", subject="forwards", detail="network")
         for text in self.forwards:
-            _check_forward(text)
+            parse_forward(text)
         if self.proxy is not None:
             gateway, _, port = self.proxy.rpartition(":")
             if gateway != network.gateway or not is_port(port):
                 raise Refused(
                     f"{self.proxy!r} isn't a port of the gateway {network.gateway}", subject="proxy", detail="proxy"
                 )
+
+
+def parse_forward(text: str) -> Forward:
+    """Read ``tcp|udp:HOST:GUEST``, the value of ``--host-loopback-forward``.
+
+    Raises:
+        Malformed: It has another form.
+    """
+    fields = text.split(":")
+    if len(fields) != 3 or fields[0] not in {"tcp", "udp"} or not all(is_port(port) for port in fields[1:]):  # noqa: PLR2004
+        raise Malformed(f"{text!r} isn't tcp|udp:HOST:GUEST", subject="forwards", detail="forwards")
+    return Forward(Protocol(fields[0]), int(fields[1]), int(fields[2]))
 
 
 def plan_network(policy: NetworkPolicy | None) -> NetworkPlan | None:
@@ -183,13 +195,6 @@ def read_policy(raw: bytes, *, subject: str) -> NetworkPolicy:
         raise Malformed(f"not a network policy: {error}", subject=subject, detail="policy") from error
 
 
-def _check_forward(text: str) -> None:
-    protocol, _, ports = text.partition(":")
-    host, _, guest = ports.partition(":")
-    if protocol not in {"tcp", "udp"} or not is_port(host) or not is_port(guest):
-        raise Malformed(f"{text!r} isn't tcp|udp:HOST:GUEST", subject="forwards", detail="forwards")
-
-
 __all__ = [
     "MAX_FORWARDS",
     "MAX_RULES",
@@ -198,6 +203,7 @@ __all__ = [
     "NetworkPlan",
     "NetworkPolicy",
     "network_options",
+    "parse_forward",
     "plan_network",
     "read_policy",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nvx_ref.errors import Refused
+from nvx_ref.errors import Malformed, Refused
 from nvx_ref.plan.exports import (
     MAX_CHILDREN,
     SHARES_TARGET,
@@ -51,6 +51,19 @@ class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     allowed: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     owner: Owner = Owner.VMM
+
+
+def parse_share(text: str) -> Share:
+    """Read ``GUEST,HOST[,ro|rw]``, the value of ``--mount``. What it names is checked when it is planned.
+
+    Raises:
+        Malformed: It has another form.
+    """
+    fields = text.split(",")
+    modes = [access.value for access in Access]
+    if len(fields) not in {2, 3} or not all(fields) or (len(fields) > 2 and fields[2] not in modes):  # noqa: PLR2004
+        raise Malformed(f"{text!r} isn't GUEST,HOST[,ro|rw]", subject="mount", detail="mount")
+    return Share(target=fields[0], host=fields[1], access=Access(fields[2]) if len(fields) > 2 else Access.READ_ONLY)  # noqa: PLR2004
 
 
 def plan_shares(shares: Sequence[Share], *, protected: Iterable[Protected] = ()) -> ExportPlan | None:

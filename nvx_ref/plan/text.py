@@ -20,14 +20,14 @@ RESERVED_PREFIXES = (
     "console=",
     "nr_cpus=",
     "driver_async_probe=",
-    "tsc=",
-    "hostname=",
     "tsc_early_khz=",
     "lapic_timer_hz=",
 )
 """What the launcher, OpenVMM or a guest sets, or OpenVMM refuses; compared with ``-`` taken as ``_``."""
 
-_RESERVED = tuple(prefix.encode() for prefix in RESERVED_PREFIXES)
+DIRECT_PREFIXES = ("tsc=", "hostname=")
+"""What is reserved for a direct guest besides."""
+
 _SPLIT = re.compile(rb"[ \xa0]+")
 
 
@@ -52,13 +52,19 @@ def check_characters(text: str, *, what: str) -> bytes:
     return data
 
 
-def check_caller_text(text: str, *, what: str) -> None:
+def check_caller_text(text: str, *, what: str, direct: bool = False) -> None:
     """Check text that a caller adds to the command line.
+
+    Args:
+        text: What it adds.
+        what: The option, for the error.
+        direct: Whether it is for a direct guest.
 
     Raises:
         Refused: A character or a token isn't allowed (``detail`` says which rule).
     """
-    _check_tokens(_SPLIT.split(check_characters(text, what=what)), what)
+    prefixes = RESERVED_PREFIXES + DIRECT_PREFIXES if direct else RESERVED_PREFIXES
+    _check_tokens(_SPLIT.split(check_characters(text, what=what)), prefixes, what)
 
 
 def check_word(text: str, *, what: str) -> None:
@@ -70,18 +76,18 @@ def check_word(text: str, *, what: str) -> None:
     data = check_characters(text, what=what)
     if not text or any(character.isspace() for character in text):
         raise Refused("a word without white space is needed", subject=what, hint="use exec", detail="white-space")
-    _check_tokens(_SPLIT.split(data)[1:], what)
+    _check_tokens(_SPLIT.split(data)[1:], RESERVED_PREFIXES, what)
 
 
-def _check_tokens(tokens: list[bytes], what: str) -> None:
+def _check_tokens(tokens: list[bytes], prefixes: tuple[str, ...], what: str) -> None:
     for token in tokens:
-        name = token.replace(b"-", b"_")
-        if name == b"__":
+        if token == b"--":
             raise Refused("it holds a bare --, which ends the kernel's own options", subject=what, detail="dashes")
-        for prefix in _RESERVED:
-            if name.startswith(prefix):
+        name = token.replace(b"-", b"_")
+        for prefix in prefixes:
+            if name.startswith(prefix.encode()):
                 raise Refused(
-                    f"it holds {token.decode('utf-8', 'replace')!r}: {prefix.decode()} is reserved",
+                    f"it holds {token.decode('utf-8', 'replace')!r}: {prefix} is reserved",
                     subject=what,
                     detail="reserved",
                 )

@@ -99,6 +99,8 @@ def _tokens(plan: ColdPlan) -> list[tuple[str, str]]:
         tokens.append(("extra", extra))
     if guest.kind is GuestKind.DIRECT:
         tokens.append(("hostname", f"hostname={guest.hostname}"))
+        if guest.create_account:
+            tokens.append(("account", "nvx_workload_account=create"))
         return tokens + _mapping_tokens(plan)
     tokens.append(("guest kind", "nvx_sandbox=1"))
     if plan.blocks:

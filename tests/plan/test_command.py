@@ -88,6 +88,8 @@ def test_every_token_has_its_place() -> None:
 def test_a_direct_guest_has_its_own_tokens() -> None:
     plan = ColdPlan(version=1, guest=Guest(kind=GuestKind.DIRECT, extra="quiet", hostname="h"))
     assert caller_text(plan) == "quiet hostname=h"
+    guest = Guest(kind=GuestKind.DIRECT, hostname="h", create_account=True)
+    assert caller_text(ColdPlan(version=1, guest=guest)) == "hostname=h nvx_workload_account=create"
 
 
 # The budget
@@ -162,8 +164,6 @@ def test_characters_that_would_change_the_line_are_refused(text: str, rule: str)
         "nr_cpus=4",
         "nr-cpus=4",
         "driver_async_probe=x",
-        "tsc=unstable",
-        "hostname=h",
         "tsc_early_khz=1",
         "lapic_timer_hz=1",
     ],
@@ -175,6 +175,14 @@ def test_reserved_tokens_are_refused_wherever_the_kernel_would_see_one(token: st
     assert caught.value.detail == "reserved"
 
 
+@pytest.mark.parametrize("text", ["tsc=unstable", "x hostname=h"])
+def test_a_direct_guests_own_tokens_are_reserved_for_it_alone(text: str) -> None:
+    assert Guest(extra=text)
+    with pytest.raises(Refused) as caught:
+        Guest(kind=GuestKind.DIRECT, extra=text)
+    assert caught.value.detail == "reserved"
+
+
 @pytest.mark.parametrize("word", ["ànr_cpus=8", "àconsole=ttyS0"])
 def test_a_token_hidden_in_a_word_is_refused(word: str) -> None:
     with pytest.raises(Refused) as caught:
@@ -183,7 +191,7 @@ def test_a_token_hidden_in_a_word_is_refused(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "quiet", "xnvx_layer=1", "a=nvx_b", "é", "x=à", "--foo", "rcupdate.x=1 loglevel=7"]
+    "text", ["", "quiet", "__", "xnvx_layer=1", "a=nvx_b", "é", "x=à", "--foo", "rcupdate.x=1 loglevel=7"]
 )
 def test_other_text_passes(text: str) -> None:
     assert caller_text(with_extra(text)).startswith(text)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -28,6 +31,7 @@ from nvx_ref.plan import (
     json_schema,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 WORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=12)
 PLANS = st.builds(
     ColdPlan,
@@ -118,6 +122,7 @@ def test_root_is_not_expressible(numbers: tuple[int, int]) -> None:
         lambda: Guest(arguments=("",)),
         lambda: Guest(arguments=("two words",)),
         lambda: Guest(arguments=("no\u2003break",)),
+        lambda: Guest(create_account=True),
         lambda: Guest(hostname=""),
         lambda: Guest(hostname="-a"),
         lambda: Guest(hostname="A"),
@@ -185,6 +190,12 @@ def test_the_schema_is_one_text_and_refuses_unknown_fields() -> None:
     assert json_schema() == json_schema()
     for kind in (DistroBinding, ScratchBinding):
         assert json.loads(json_schema(kind))["$defs"]
+
+
+def test_the_published_schemas_are_the_codes(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "ci" / "write_schemas.py", tmp_path], check=True, capture_output=True)
+    published = {path.name: path.read_bytes() for path in (ROOT / "docs" / "schema").iterdir()}
+    assert published == {path.name: path.read_bytes() for path in tmp_path.iterdir()}, "run ci/write_schemas.py"
 
 
 def test_a_plan_holds_nothing_that_dies_with_the_process(plan: ColdPlan) -> None:

@@ -22,6 +22,8 @@ from nvx_ref.plan import (
     Rule,
     decode_plan,
     encode_plan,
+    parse_forward,
+    parse_rule,
     plan_network,
     read_policy,
 )
@@ -181,6 +183,15 @@ def test_exceptions_leave_exactly_the_rest(
     for address in (*edges, *map(ipaddress.IPv4Address, probes)):
         expected = address in network and not any(address in hole for hole in holes)
         assert any(address in one for one in left) is expected
+
+
+def test_rules_and_forwards_are_read_from_their_options() -> None:
+    assert parse_rule("fd00::/8:tcp:80-90") == Rule("fd00::/8", Protocol.TCP, "80-90")
+    assert parse_rule("1.2.3.4") == Rule("1.2.3.4")
+    assert parse_forward("udp:53:5353") == Forward(Protocol.UDP, 53, 5353)
+    for text in ("", "tcp:1", "icmp:1:1", "tcp:0:1", "tcp:1:2:3"):
+        with pytest.raises(Malformed):
+            parse_forward(text)
 
 
 # Kept plans and policy files

@@ -24,6 +24,7 @@ from nvx_ref.plan import (
     decode_plan,
     encode_plan,
     explain,
+    parse_share,
     plan_shares,
 )
 from nvx_ref.plan.exports import export_fragment, export_options
@@ -58,6 +59,17 @@ def name(index: int, target: str) -> str:
 
 def test_no_share_is_no_export() -> None:
     assert plan_shares([]) is None
+
+
+@pytest.mark.parametrize(("text", "access"), [("/g,/h", "ro"), ("/g,/h,ro", "ro"), ("/g,/h,rw", "rw")])
+def test_a_share_is_read_from_its_option(text: str, access: str) -> None:
+    assert parse_share(text) == Share(target="/g", host="/h", access=Access(access))
+
+
+@pytest.mark.parametrize("text", ["", "/g", "/g,", ",/h", "/g,/h,", "/g,/h,x", "/g,/h,ro,rw"])
+def test_an_option_that_is_no_share_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed):
+        parse_share(text)
 
 
 def test_one_share_is_a_mount_of_its_own(tree: Path, plan: ColdPlan) -> None:

@@ -1,0 +1,37 @@
+"""Write the JSON schemas of what a configuration keeps: ``python ci/write_schemas.py [DIRECTORY]``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nvx_ref.images import Artifacts, DistroBinding, ScratchBinding
+from nvx_ref.plan import ColdPlan, NetworkPolicy, json_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import msgspec
+
+SCHEMAS: Mapping[str, type[msgspec.Struct]] = {
+    "artifacts": Artifacts,
+    "cold-plan": ColdPlan,
+    "distro-binding": DistroBinding,
+    "network-policy": NetworkPolicy,
+    "scratch-binding": ScratchBinding,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write each schema to its file."""
+    target = Path(arguments[0]) if arguments else Path(__file__).resolve().parents[1] / "docs" / "schema"
+    target.mkdir(parents=True, exist_ok=True)
+    for name, kind in SCHEMAS.items():
+        (target / f"{name}.json").write_bytes(json_schema(kind))
+        print(target / f"{name}.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
