@@ -71,7 +71,7 @@ def python() -> Iterator[Run]:
 def root_only() -> None:
     """Skip where the test needs another user's processes or files."""
     if os.geteuid() != 0:
-        pytest.skip("needs root: it acts as another user")
+        pytest.skip("needs root: it acts as another user or in namespaces of its own")
 
 
 def descriptors() -> set[str]:

@@ -225,6 +225,8 @@ def test_a_child_outlives_its_parent(python: Callable[..., subprocess.Popen[byte
     code = """
 import os, signal, sys, msgspec
 from nvx_ref.platform import spawn
+for number in (signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_DFL)  # ignored where the tests run in the background
 null = os.open("/dev/null", os.O_RDWR)
 child = spawn.spawn(["sleep", "100"], stdin=null, output=null, allowed=[], cwd="/")
 print(msgspec.json.encode(child.identity()).decode(), flush=True)
