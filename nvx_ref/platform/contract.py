@@ -146,7 +146,8 @@ class ProcessGone(VmmExited):
 class Unpinnable(Indeterminate):
     """The kernel gave no hold on a process that may well live, so nothing can be sent to it.
 
-    ``detail`` is ``no-pidfd``, ``denied``, ``hidden``, ``foreign-namespace`` or ``descriptors``.
+    ``detail`` is ``no-pidfd``, ``denied``, ``hidden``, ``foreign-namespace``, ``descriptors``, ``spawn`` or
+    ``closed``.
     """
 
 

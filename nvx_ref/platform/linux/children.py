@@ -15,6 +15,7 @@ from nvx_ref.platform.contract import ProcessGone, Unpinnable
 assert sys.platform == "linux"
 
 from nvx_ref.platform.linux import pidfd, procfs
+from nvx_ref.platform.linux.descriptors import let_go
 
 _children: dict[int, OwnChild] = {}
 
@@ -24,17 +25,24 @@ class OwnChild:
 
     Args:
         pid: Its number, which stays its own until it is reaped.
-        fd: A hold on it, which this owns; None on a kernel without pidfds.
     """
 
     __slots__ = ("_fd", "_lock", "pid", "reaped", "status")
 
-    def __init__(self, pid: int, fd: int | None) -> None:
+    def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._fd = fd
+        self._fd: int | None = None
         self.reaped = False
         self.status: int | None = None
         self._lock = allocate_lock()
+
+    def hold(self) -> None:
+        """Pin it, where the kernel can.
+
+        Raises:
+            ProcessGone: It ended and was reaped by somebody else.
+        """
+        self._fd = _hold(self.pid)
 
     def collect(self) -> bool:
         """Reap it if it has ended; tell whether it has."""
@@ -60,9 +68,25 @@ class OwnChild:
             return self._fd is None or pidfd.number_of(self._fd) == self.pid
 
     def duplicate(self) -> int | None:
-        """Return another hold on it, None once it has been reaped or where the kernel gives none."""
+        """Return another hold on it, None once it has been reaped or where the kernel gives none.
+
+        Raises:
+            Unpinnable: There are no descriptors left.
+        """
         with self._lock:
-            return None if self._fd is None else os.dup(self._fd)
+            if self.reaped:
+                return None
+            if self._fd is None:
+                # There may have been no descriptor left at its spawn; unreaped, it still has its number.
+                try:
+                    self.hold()
+                except ProcessGone:
+                    self._settle(None)
+                    return None
+            try:
+                return None if self._fd is None else os.dup(self._fd)
+            except OSError as error:
+                raise procfs.unreadable(error, self.pid) from error
 
     def forget(self) -> None:
         """Give it up: it was gone before it could be held, and its status is unknown."""
@@ -102,7 +126,7 @@ class OwnChild:
         self.reaped = True
         fd, self._fd = self._fd, None
         if fd is not None:
-            os.close(fd)
+            let_go(fd)
         if _children.get(self.pid) is self:
             del _children[self.pid]
 
@@ -113,22 +137,26 @@ def adopt(pid: int) -> OwnChild:
     A kernel that gives no hold leaves a child without one: it can be waited for, and nothing is ever sent to it.
     """
     sweep()
-    fd: int | None = None
-    gone = False
+    child = OwnChild(pid)
     try:
-        fd = pidfd.open_pidfd(pid)
-        # Where SIGCHLD is ignored the number may be free by now, and even a stranger's.
-        gone = not _is_child(fd)
-    except Unpinnable:
-        pass
+        child.hold()
     except ProcessGone:
-        gone = True
-    child = OwnChild(pid, fd)
-    if gone:
         child.forget()
     else:
         _children[pid] = child
     return child
+
+
+def _hold(pid: int) -> int | None:
+    try:
+        fd = pidfd.open_pidfd(pid)
+    except Unpinnable:
+        return None
+    # Where SIGCHLD is ignored the number may be free by now, and even a stranger's.
+    if _is_child(fd):
+        return fd
+    let_go(fd)
+    raise ProcessGone("it ended and left no trace", subject=f"process {pid}")
 
 
 def _is_child(fd: int) -> bool:

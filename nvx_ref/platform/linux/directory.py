@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from nvx_ref.errors import AlreadyExists, Malformed, NotFound, Refused
@@ -13,6 +14,8 @@ from nvx_ref.platform.contract import FileId, FileKind, FileStat
 from nvx_ref.platform.failures import failure
 
 assert sys.platform == "linux"
+
+from nvx_ref.platform.linux.descriptors import let_go
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -105,7 +108,7 @@ class Directory:
         """Let go of it; idempotent."""
         fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
-            os.close(fd)
+            let_go(fd)
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -123,7 +126,7 @@ class Directory:
             try:
                 return sorted(os.listdir(fd))
             finally:
-                os.close(fd)
+                let_go(fd)
         except OSError as error:
             raise failure(error, self._path, "list") from error
 
@@ -143,7 +146,7 @@ class Directory:
         except OSError as error:
             raise failure(error, self.child_path(name), "read") from error
         finally:
-            os.close(fd)
+            let_go(fd)
         if len(data) > limit:
             raise Malformed(f"it is longer than {limit} bytes", subject=self.child_path(name), detail="too-long")
         return data
@@ -246,7 +249,7 @@ class Directory:
                 # Created just now, under a umask that takes even this user's permissions.
                 os.fchmod(fd, PRIVATE_FILE)
         except BaseException:
-            os.close(fd)
+            let_go(fd)
             raise
         return fd
 
@@ -260,7 +263,7 @@ class Directory:
                 if sync:
                     os.fsync(fd)
             finally:
-                os.close(fd)
+                _finish(fd)
         except BaseException:
             self._forget(name)
             raise
@@ -271,6 +274,12 @@ class Directory:
         except OSError:
             # The failure that led here is the one to report; the name is a known leftover at worst.
             return
+
+
+def _finish(fd: int) -> None:
+    # A network file system may report a failed write only here.
+    with suppress(InterruptedError):
+        os.close(fd)
 
 
 def _single(name: str) -> str:

@@ -33,6 +33,7 @@ MAX_PATH = 107
 
 _SOL_SOCKET = 1
 _SHUT_BOTH = 2
+_MSG_NOSIGNAL = 0x4000
 _SO_PEERCRED = 17
 _SO_PEERPIDFD = 77
 _CREDENTIALS = struct.Struct("iII")
@@ -215,7 +216,7 @@ class Connection:
         with suppress(OSError):
             self._socket.shutdown(_SHUT_BOTH)
         if idle:
-            self._socket.close()
+            self._give_up()
 
     @contextmanager
     def _in_use(self) -> Generator[None]:
@@ -231,11 +232,15 @@ class Connection:
                 self._users -= 1
                 last = self._closing and self._users == 0
             if last:
-                self._socket.close()
+                self._give_up()
+
+    def _give_up(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
 
     def _try_send(self, view: memoryview) -> int:
         try:
-            return self._socket.send(view)
+            return self._socket.send(view, _MSG_NOSIGNAL)
         except BlockingIOError:
             return 0
         except OSError as error:

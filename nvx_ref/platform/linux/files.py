@@ -14,6 +14,7 @@ from nvx_ref.platform.failures import failure
 
 assert sys.platform == "linux"
 
+from nvx_ref.platform.linux.descriptors import let_go
 from nvx_ref.platform.linux.directory import OPEN_DIRECTORY, Directory, identify, kind_of, sync_directory
 from nvx_ref.platform.linux.mounts import read_mounts
 from nvx_ref.platform.linux.ownership import staging_fault, try_own
@@ -132,7 +133,7 @@ def claim_is_held(directory: Directory, name: str, expected: FileId) -> bool | N
         unlock(fd)
         return False
     finally:
-        os.close(fd)
+        let_go(fd)
 
 
 def seal(fd: int) -> FileSeal:
@@ -248,7 +249,7 @@ def open_private(path: str) -> Directory:
         _require_private(os.fstat(fd), path)
         return Directory(path, fd)
     except BaseException:
-        os.close(fd)
+        let_go(fd)
         raise
 
 
@@ -317,7 +318,7 @@ def _settle(path: str) -> None:
             if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != PRIVATE_DIRECTORY:
                 os.chmod(f"/proc/self/fd/{fd}", PRIVATE_DIRECTORY)
         finally:
-            os.close(fd)
+            let_go(fd)
         _sync_names(os.path.dirname(path))
     except FileNotFoundError:
         # Removed again by somebody else; opening it says so.
@@ -335,4 +336,4 @@ def _sync_names(path: str) -> None:
     try:
         sync_directory(fd)
     finally:
-        os.close(fd)
+        let_go(fd)

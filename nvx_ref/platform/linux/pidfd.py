@@ -16,6 +16,7 @@ from nvx_ref.platform.failures import describe
 assert sys.platform == "linux"
 
 from nvx_ref.platform.linux import procfs
+from nvx_ref.platform.linux.descriptors import let_go
 
 _GET_INFO = 0xC040FF0B
 """``PIDFD_GET_INFO``, with the first version of its structure (64 bytes)."""
@@ -102,7 +103,7 @@ def _inode_of(pid: int) -> int:
     try:
         return os.fstat(fd).st_ino
     finally:
-        os.close(fd)
+        let_go(fd)
 
 
 def exit_status(fd: int) -> int | None:

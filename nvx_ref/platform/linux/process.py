@@ -13,6 +13,7 @@ from nvx_ref.platform.contract import FileId, ProcessGone, ProcessIdentity, Unpi
 assert sys.platform == "linux"
 
 from nvx_ref.platform.linux import children, pidfd, procfs
+from nvx_ref.platform.linux.descriptors import let_go
 from nvx_ref.platform.linux.directory import identify
 from nvx_ref.platform.linux.procfs import boot_identity, exited_by_number, pid_namespace
 from nvx_ref.platform.linux.waiting import pause, wait_for
@@ -67,7 +68,7 @@ class Pin:
         try:
             return cls(pid, fd, children.find(pid))
         except BaseException:
-            os.close(fd)
+            let_go(fd)
             raise
 
     @classmethod
@@ -82,7 +83,7 @@ class Pin:
             pid = _number(fd)
             return cls(pid, fd, children.find(pid))
         except BaseException:
-            os.close(fd)
+            let_go(fd)
             raise
 
     @classmethod
@@ -106,7 +107,7 @@ class Pin:
         fd, self._fd = getattr(self, "_fd", None), None
         self._closed = True
         if fd is not None:
-            os.close(fd)
+            let_go(fd)
 
     @property
     def pid(self) -> int:

@@ -14,8 +14,12 @@ from nvx_ref.platform.failures import describe, hint_for
 
 assert sys.platform == "linux"
 
+from nvx_ref.platform.linux.descriptors import let_go
+
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _LIMIT = 1 << 16
+_BOOT_LENGTH = 64
+_BOOT_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ:.-"
 
 # Positions after the last parenthesis, where field 3 is the first.
 _STATE, _THREADS, _START = 0, 17, 19
@@ -62,7 +66,7 @@ def read(path: str) -> bytes:
     try:
         return os.read(fd, _LIMIT)
     finally:
-        os.close(fd)
+        let_go(fd)
 
 
 def read_stat(pid: int) -> Stat | None:
@@ -130,11 +134,12 @@ def boot_identity() -> str:
         Indeterminate: It can't be read, so no record can be compared with this boot.
     """
     try:
-        name = read(BOOT_ID).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Indeterminate(f"this boot's identity can't be read: {error}", subject=BOOT_ID, detail="boot") from error
-    if not name:
-        raise Indeterminate("this boot's identity is empty", subject=BOOT_ID, detail="boot")
+        name = read(BOOT_ID).decode("latin-1").strip()
+    except OSError as error:
+        reason = f"this boot's identity can't be read: {describe(error)}"
+        raise Indeterminate(reason, subject=BOOT_ID, hint=hint_for(error), detail="boot") from error
+    if not name or len(name) > _BOOT_LENGTH or name.strip(_BOOT_CHARACTERS):
+        raise Indeterminate("this boot's identity isn't a name", subject=BOOT_ID, detail="boot")
     return name
 
 

@@ -6,20 +6,22 @@ import errno
 import fcntl
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from nvx_ref.deadline import Deadline
 from nvx_ref.errors import LaunchFailed, NvxError, Refused
+from nvx_ref.platform.contract import Unpinnable
 from nvx_ref.platform.failures import describe, failure, hint_for
 
 assert sys.platform == "linux"
 
 from nvx_ref.platform.linux import children
+from nvx_ref.platform.linux.descriptors import let_go
 from nvx_ref.platform.linux.process import Pin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nvx_ref.deadline import Deadline
     from nvx_ref.platform.contract import ProcessIdentity
 
 __all__ = ["Child", "pipe_with", "spawn"]
@@ -27,6 +29,7 @@ __all__ = ["Child", "pipe_with", "spawn"]
 LAST_STANDARD_STREAM = 2
 _PIPE_BYTES = 4096
 """What any pipe takes at once."""
+_UNDO_SECONDS = 5.0
 
 
 class Child:
@@ -97,24 +100,15 @@ def spawn(argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int
         Refused: A descriptor is a standard stream, closed, or not close-on-exec in this process; or the command is
             empty or holds a NUL. Nothing was started.
         LaunchFailed: The program isn't there or can't be executed. Nothing runs.
+        Indeterminate: The spawn failed half-way, and the child couldn't be ended.
     """
     passed = _check_descriptors(stdin, output, allowed)
     if not argv or any("\0" in word for word in argv):
         raise Refused("a command has a first word, and no word holds a NUL", subject="command", detail="argv")
     program = _find_program(argv[0])
 
-    import subprocess  # noqa: PLC0415 - only a launch needs it, and it doubles the time of the package's import
-
     try:
-        popen = subprocess.Popen(
-            [program, *argv[1:]],
-            stdin=stdin,
-            stdout=output,
-            stderr=output,
-            pass_fds=passed,
-            cwd=cwd,
-            start_new_session=True,
-        )
+        return Child(_start([program, *argv[1:]], stdin=stdin, output=output, passed=passed, cwd=cwd))
     except ValueError as error:
         raise Refused(f"the system can't take it: {error}", subject="command", detail="argv") from error
     except OSError as error:
@@ -122,10 +116,42 @@ def spawn(argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int
         raise LaunchFailed(
             f"it can't be started: {describe(error)}", subject=subject, hint=_launch_hint(error), detail="exec"
         ) from error
+
+
+def _start(argv: list[str], *, stdin: int, output: int, passed: list[int], cwd: str) -> children.OwnChild:
+    import subprocess  # noqa: PLC0415 - only a launch needs it, and it doubles the time of the package's import
+
+    # Made before it is filled in: an interrupt or a failed close after the fork must not lose the child's number.
+    popen = cast("subprocess.Popen[bytes]", object.__new__(subprocess.Popen))
+    try:
+        subprocess.Popen.__init__(
+            popen,
+            argv,
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            pass_fds=passed,
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except BaseException:
+        pid: int | None = getattr(popen, "pid", None)
+        if pid is not None and popen.returncode is None:
+            popen.returncode = 0
+            _undo(children.adopt(pid))
+        raise
     # From here on the child is reaped by `children` alone; this keeps the Popen from warning, and from waiting for a
     # number that may be another child's by then.
     popen.returncode = 0
-    return Child(children.adopt(popen.pid))
+    return children.adopt(popen.pid)
+
+
+def _undo(own: children.OwnChild) -> None:
+    """End a child whose spawn failed after its fork."""
+    with Pin.of_child(own) as pin:
+        pin.terminate()
+        if not pin.wait(Deadline.after(_UNDO_SECONDS)):
+            raise Unpinnable("its spawn failed and it hasn't ended since", subject=f"process {own.pid}", detail="spawn")
 
 
 def pipe_with(data: bytes) -> int:
@@ -147,10 +173,10 @@ def pipe_with(data: bytes) -> int:
         if data:
             os.write(writer, data)
     except OSError as error:
-        os.close(reader)
+        let_go(reader)
         raise failure(error, "pipe", "fill") from error
     finally:
-        os.close(writer)
+        let_go(writer)
     return reader
 
 
