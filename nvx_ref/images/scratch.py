@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Refused
 from nvx_ref.images.checked import open_sealed
 from nvx_ref.images.ext4 import read_ext4
@@ -20,6 +21,11 @@ from nvx_ref.platform.contract import FileKind
 
 if TYPE_CHECKING:
     from nvx_ref.images.checked import CheckedFile
+
+
+OWNER_WAIT = 1.0
+"""Seconds for which a scratch found owned is looked at again, every 25 ms: a process that another thread forks holds a
+copy of every descriptor until its exec, and so may own for a moment what the VMM that has exited owned."""
 
 
 class ScratchBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -115,7 +121,10 @@ def _compare(found: ScratchBinding, expected: ScratchBinding) -> None:
 
 
 def _own(scratch: CheckedFile) -> None:
-    if not files.try_own(scratch.fd):
+    until = Deadline.after(OWNER_WAIT)
+    while not files.try_own(scratch.fd):
+        if until.pause():
+            continue
         raise Refused(
             "another sandbox owns this scratch and runs",
             subject=scratch.path,

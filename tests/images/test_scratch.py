@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Malformed, NotFound, Refused
 from nvx_ref.images import ScratchBinding, check_scratch, verify_scratch
 
@@ -67,6 +68,23 @@ def test_a_second_sandbox_is_refused_until_the_first_lets_go(scratch: Path) -> N
                 again(binding)
             assert caught.value.detail == "scratch-owned"
     check_scratch(binding).close()
+
+
+@pytest.mark.case("T40")
+def test_an_owner_that_lets_go_within_a_moment_is_no_owner(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = verify_scratch(str(scratch))
+    first = check_scratch(binding)
+    pauses: list[Deadline] = []
+
+    def pause(deadline: Deadline) -> bool:
+        pauses.append(deadline)
+        if len(pauses) == 3:
+            first.close()
+        return True
+
+    monkeypatch.setattr(Deadline, "pause", pause)
+    check_scratch(binding).close()
+    assert len(pauses) == 3
 
 
 @pytest.mark.spec("622.scope3.e")
