@@ -8,6 +8,7 @@ import time
 from fake_openvmm import nvxs, system
 from fake_openvmm.blocks import Unmountable
 from fake_openvmm.boot import boot
+from fake_openvmm.gate import Gate
 from fake_openvmm.vm import Vm
 
 TYPE_CHECKING = False
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from fake_openvmm.agent import Agent
     from fake_openvmm.boot import Mounted
     from fake_openvmm.broker import Broker
-    from fake_openvmm.gate import Gate
     from fake_openvmm.hostlink import HostLink
     from fake_openvmm.machine import MachineConfig, Tools
 
@@ -81,8 +81,6 @@ class Machine:
         self._trigger: Gate | None = None
 
     def _gate(self, point: str, delay: str = "") -> Gate:
-        from fake_openvmm.gate import Gate  # noqa: PLC0415 - an import cycle of types
-
         seconds = self._tools.knobs.integer(delay, 0) / MS if delay else 0.0
         return Gate(self._tools.pauses, point, self._wake, seconds)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import socket
@@ -64,14 +63,28 @@ def gpt(content: bytes, guid: str = DISK, *, block: int = 512, skip: int = 0, us
 
 
 class Witness(Evidence):
-    """Keeps what it is told."""
+    """Keeps what it is told, and lets a test wait for it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.events: list[dict[str, object]] = []
+        self._news = threading.Condition()
+
+    def __bool__(self) -> bool:
+        return True
 
     def event(self, kind: str, **fields: object) -> None:
-        self.events.append({"kind": kind, **fields})
+        with self._news:
+            self.events.append({"kind": kind, **fields})
+            self._news.notify_all()
+
+    def of(self, kind: str) -> list[dict[str, object]]:
+        return [event for event in list(self.events) if event["kind"] == kind]
+
+    def wait_for(self, kind: str, count: int = 1) -> dict[str, object]:
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.of(kind)) >= count, 20), f"no {kind}"
+        return self.of(kind)[count - 1]
 
 
 HOST_TOKENS = "nvx_workload_uid=65534 nvx_workload_gid=65534 nvx_lifecycle=managed nvx_control_tty=hvc2"
@@ -94,12 +107,17 @@ class Running:
         self.status: int | None = None
         self.failure: Exception | None = None
         self._hosts: list[Host] = []
+        self._machine: guest.Machine | None = None
         self._thread = threading.Thread(target=self._run, args=(config, opened, tools), daemon=True)
         self._thread.start()
 
     def _run(self, config: MachineConfig, opened: dict[str, int], tools: Tools) -> None:
         try:
-            self.status = guest.run(config, opened, tools)
+            machine = self._machine = guest.Machine(config, opened, tools)
+            try:
+                self.status = machine.run()
+            finally:
+                machine.close()
         except Exception as error:  # noqa: BLE001 - the test looks at it
             self.failure = error
 
@@ -116,14 +134,13 @@ class Running:
         return self.status
 
     def close(self) -> None:
-        if self._thread.is_alive():
-            with contextlib.suppress(OSError, EOFError, AssertionError):
-                for host in self._hosts:
-                    host.close()
-                self.host(timeout=5.0).attach().data(b"malformed")
-        self._thread.join(20)
         for host in self._hosts:
             host.close()
+        if self._thread.is_alive() and self._machine is not None:
+            self._machine._vm.power_off(0)
+            self._machine._wake.ring()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
         self._listener.close()
         shutil.rmtree(self.directory)
 
