@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -134,11 +135,12 @@ class Running:
         return self.status
 
     def close(self) -> None:
-        for host in self._hosts:
-            host.close()
         if self._thread.is_alive() and self._machine is not None:
             self._machine._vm.power_off(0)
-            self._machine._wake.ring()
+            with contextlib.suppress(OSError):
+                self._machine._wake.ring()
+        for host in self._hosts:
+            host.close()
         self._thread.join(20)
         assert not self._thread.is_alive()
         self._listener.close()
