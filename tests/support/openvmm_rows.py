@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.support.openvmm_forks import Forks
 from tests.support.openvmm_stand import Stand
 
 
@@ -45,12 +46,12 @@ def usage(rule: str, changes: str, text: str = "") -> Row:
     return Row(rule, changes, 2, text, report=False)
 
 
-def check(row: Row, stand: Stand) -> None:
+def check(row: Row, stand: Stand, forks: Forks) -> None:
     """Run the row's command line and compare everything that it says."""
     if row.prepare:
         row.prepare(stand)
     stale = (stand.path / "outcome.json").exists()
-    outcome = stand.run(row.changes, side={} if row.line else None)
+    outcome = forks.run(stand, row.changes, side={} if row.line else None)
     assert outcome.status == row.status, outcome.log
     assert row.text in outcome.log
     assert not outcome.socket_left

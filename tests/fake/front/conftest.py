@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.openvmm_channel import Channel
+from tests.support.openvmm_forks import Forks
 from tests.support.openvmm_stand import Stand, made
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    made_forks = Forks()
+    yield made_forks
+    made_forks.close()
 
 
 @pytest.fixture

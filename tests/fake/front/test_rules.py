@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake.front import rows_cmdline, rows_devices, rows_general, rows_network, rows_shares
+from tests.support.openvmm_forks import Forks
 from tests.support.openvmm_rows import Row, check
 from tests.support.openvmm_stand import ROOT, Stand
 
@@ -111,8 +112,8 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.rule} [{row.changes[:80]}]" for row in ROWS])
-def test_a_rule(row: Row, stand: Stand) -> None:
-    check(row, stand)
+def test_a_rule(row: Row, stand: Stand, forks: Forks) -> None:
+    check(row, stand, forks)
 
 
 def test_every_rule_has_a_row() -> None:
