@@ -6,10 +6,9 @@ may be absent. Without a side file nothing of this module is imported.
 
 from __future__ import annotations
 
-import json
 import os
 
-from fake_openvmm import host
+from fake_openvmm import host, jsontext
 from fake_openvmm.knobs import Knobs, SideFileError
 from fake_openvmm.machine import Evidence, Log, Tools, write_all
 from fake_openvmm.pauses import Pauses
@@ -66,7 +65,7 @@ class SideFile:
 
             self.evidence.event("helper", pid=tricks.keep_log(lambda pid: self._connect(pid, helper=True)))
         channel = self._connect(os.getpid(), helper=False)
-        self.tools.pauses.attach(channel, json.dumps, json.loads)
+        self.tools.pauses.attach(channel, jsontext.encode, jsontext.decode)
 
     def _connect(self, pid: int, *, helper: bool) -> socket:
         try:
@@ -76,14 +75,14 @@ class SideFile:
         hello: dict[str, object] = {"pid": pid, "token": self._token}
         if helper:
             hello["helper"] = True
-        write_all(channel.fileno(), json.dumps({"hello": hello}).encode() + b"\n")
+        write_all(channel.fileno(), jsontext.encode({"hello": hello}).encode() + b"\n")
         return channel
 
 
 def _read(path: str) -> dict[str, Json]:
     try:
         with open(path, encoding="utf-8") as file:
-            document: Json = json.load(file)
+            document = jsontext.decode(file.read())
     except (OSError, ValueError) as error:
         raise SideFileError(f"can't read {path}: {error}") from error
     if not isinstance(document, dict):
@@ -116,4 +115,4 @@ def _evidence(directory: str | None, token: str) -> Evidence:
         fd = os.open(os.path.join(directory, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | host.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SideFileError(f"can't write evidence: {error}") from error
-    return Evidence(fd, json.dumps)
+    return Evidence(fd, jsontext.encode)

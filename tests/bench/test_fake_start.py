@@ -55,7 +55,8 @@ def test_it_listens_soon(stand: Stand, side: dict[str, Any] | None, capsys: pyte
     pairs = [(listening(stand, side), bare()) for _ in range(ROUNDS + 1)][1:]
     started, empty = (statistics.median(times) for times in zip(*pairs, strict=True))
     with capsys.disabled():
+        how = "alone" if side is None else "with a side file"
         print(
-            f"\nfake, exec to listening socket ({'side file' if side is not None else 'alone'}): {started * 1e3:.1f} ms, "
+            f"\nfake, exec to listening socket, {how}: {started * 1e3:.1f} ms, "
             f"{started / empty:.2f} x a bare interpreter ({empty * 1e3:.1f} ms), target at most {TARGET:.1f} x"
         )
