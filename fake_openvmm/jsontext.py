@@ -8,7 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeGuard
+    from typing import NoReturn, TypeGuard
 
     from fake_openvmm.machine import Json
 
@@ -34,8 +34,10 @@ def decode(text: str) -> Json:
     stripped = text.strip(" \t\n\r")
     try:
         value, end = _scanner()(stripped, 0)
-    except StopIteration:
-        raise ValueError("expected a JSON value") from None
+    except (StopIteration, SystemError):  # the scanner finds its error class in the package only
+        import json  # noqa: PLC0415
+
+        return _refused(json.loads, text)
     if end != len(stripped):
         raise ValueError(f"extra data at character {end}")
     return value
@@ -58,6 +60,11 @@ def encode(value: object) -> str:
     if _is_table(value):
         return "{" + ", ".join([f"{_string(key)}: {encode(item)}" for key, item in value.items()]) + "}"
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _refused(parse: Callable[[str], object], text: str) -> NoReturn:
+    parse(text)
+    raise ValueError("expected a JSON value")
 
 
 def _is_list(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:

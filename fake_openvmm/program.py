@@ -289,14 +289,12 @@ def _linger(knobs: Knobs) -> None:
 
 
 def _open_block(block: Block) -> int:
-    import importlib  # noqa: PLC0415 - after the endpoint exists
+    from fake_openvmm import blocks  # noqa: PLC0415 - after the endpoint exists
 
-    fd: int = importlib.import_module("fake_openvmm.blocks").open_block(block)
-    return fd
+    return blocks.open_block(block)
 
 
 def _guest(config: MachineConfig, opened: dict[str, int], tools: Tools) -> int:
-    import importlib  # noqa: PLC0415 - after the endpoint exists
+    from fake_openvmm import guest  # noqa: PLC0415 - after the endpoint exists
 
-    status: int = importlib.import_module("fake_openvmm.guest").run(config, opened, tools)
-    return status
+    return guest.run(config, opened, tools)
