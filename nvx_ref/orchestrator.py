@@ -19,6 +19,7 @@ from nvx_ref.images import check_binding, check_scratch, read_identity
 from nvx_ref.nvxc import NvxcClient
 from nvx_ref.outcome import decode_outcome
 from nvx_ref.plan import prepare
+from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.steps import Step, ignore
 from nvx_ref.store import RuntimeIdentity, Store, names
 from nvx_ref.verdicts import (
@@ -90,8 +91,11 @@ class Orchestrator:
         Raises:
             AlreadyExists: It is provisioned.
             Busy: Another transition was in progress until the deadline.
-            Refused: The name isn't one, or an image changed since it was verified.
+            Refused: The name isn't one, OpenVMM couldn't serve an endpoint there, or an image changed since it was
+                verified.
         """
+        # A sandbox whose endpoint OpenVMM couldn't serve would never start: better to hear it now.
+        endpoints.choose(self.store.path(name))
         with self.store.lock_provision(name, deadline=deadline) as locked:
             self._observe(Step.PROVISION_DIRECTORY)
             self._observe(Step.PROVISION_LOCKED)
