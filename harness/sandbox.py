@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EROFS, GPT = "erofs", "gpt"
 EXT4, RAMFS = "ext4", "ramfs"
+SECTOR = 512
 
 
 class Sandbox:
@@ -28,6 +29,7 @@ class Sandbox:
         name: The sandbox's name.
         image_format: ``erofs`` or ``gpt``.
         upper: ``ext4`` or ``ramfs``.
+        sectors: Bytes of a sector of a GPT image, 512 or 4,096.
 
     Attributes:
         directory: Its state directory.
@@ -36,7 +38,9 @@ class Sandbox:
         scratch: Its scratch, its own, or None.
     """
 
-    def __init__(self, world: World, name: str = "box", *, image_format: str = EROFS, upper: str = EXT4) -> None:
+    def __init__(
+        self, world: World, name: str = "box", *, image_format: str = EROFS, upper: str = EXT4, sectors: int = SECTOR
+    ) -> None:
         self._world = world
         self.name = name
         self.image_format = image_format
@@ -46,7 +50,7 @@ class Sandbox:
         os.makedirs(place, mode=0o700, exist_ok=True)
         found = images.unpack(world.artifacts.directory)
         self.gpt = found.gpt
-        self.distro = found.erofs if image_format == EROFS else found.gpt
+        self.distro = found.erofs if image_format == EROFS else found.gpt if sectors == SECTOR else found.gpt4k
         self.identity = images.EROFS_UUID if image_format == EROFS else images.DISK_GUID
         self.scratch = images.copy_scratch(os.path.join(place, f"{name}.ext4")) if upper == EXT4 else None
 

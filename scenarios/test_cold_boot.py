@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from harness.backends.contract import UNSEEN, GuestFacts
+from harness.backends.contract import UNSEEN, GuestFacts, Vm
 from harness.goldens import Goldens
-from harness.sandbox import EROFS, EXT4, GPT, RAMFS, Sandbox
+from harness.sandbox import EROFS, EXT4, GPT, RAMFS, SECTOR, Sandbox
 from harness.witness import ext4
 from harness.witness.evidence import listing
 from harness.world import World
@@ -53,6 +54,7 @@ def test_an_image_boots_and_the_guest_finds_what_the_plan_says(
     world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=vm.pid)
     goldens.check(f"{golden}/argv.txt", options_as_lines(vm.argv()))
     _expect_found(world, box, world.vmm.guest_facts(vm), goldens, golden)
+    _expect_allowlist(world, box, vm)
     if box.scratch is not None:
         world.expect(f"{where}: scratch in use", expected=True, found=ext4.needs_recovery(box.scratch))
     world.expect(f"{where}: exec", expected="up\n", found=box.output(program, "/bin/echo", "up"))
@@ -87,7 +89,7 @@ def _expect_found(world: World, box: Sandbox, facts: GuestFacts, goldens: Golden
     fact("format", box.image_format, facts.image_format)
     fact("upper", box.upper, facts.upper)
     fact("identity", box.identity, facts.identity)
-    fact("block size", 512, facts.block_size)
+    fact("block size", SECTOR, facts.block_size)
     fact("scratch device", box.scratch is not None, facts.scratch)
     fact("distro file", box.object(box.distro), facts.distro_file)
     if box.scratch is not None:
@@ -98,6 +100,18 @@ def _expect_found(world: World, box: Sandbox, facts: GuestFacts, goldens: Golden
         goldens.check(f"{golden}/cmdline.txt", facts.command_line.split(" "))
     if unseen:
         pytest.skip(f"{', '.join(unseen)}: {UNSEEN}")
+
+
+def _expect_allowlist(world: World, box: Sandbox, vm: Vm) -> None:
+    """The VMM got 0, 1 and 2 and what its arguments name, under the same numbers, and nothing else."""
+    table = vm.descriptors()
+    if table is None:
+        pytest.skip(f"the VMM's descriptors: {UNSEEN}")
+    named = {int(number) for word in vm.argv() for number in re.findall(r"/proc/self/fd/(\d+)", word)}
+    objects = {one.number: (one.device, one.inode) for one in table}
+    world.expect("the VMM's descriptors", expected=sorted({0, 1, 2} | named), found=sorted(objects))
+    log = box.object(box.path("openvmm.log"))
+    world.expect("the VMM's output", expected=(log, log), found=(objects[1], objects[2]))
 
 
 def _entry(line: str) -> str:
@@ -138,4 +152,40 @@ def test_an_image_boots_without_an_identity_too(world: World, image_format: str)
     )
     box.succeed(program, "stop")
     world.processes.none("stop", world.soon())
+    box.succeed(program, "deprovision")
+
+
+@pytest.mark.spec("622.acc.2")
+def test_a_disk_of_large_sectors_shows_its_block_size(world: World) -> None:
+    box = Sandbox(world, image_format=GPT, upper=RAMFS, sectors=4096)
+    program = world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "start")
+    (vm,) = world.vmm.vms()
+    found = world.vmm.guest_facts(vm).block_size
+    if found is not None:
+        world.expect("the guest's block size", expected=4096, found=found)
+    box.succeed(program, "stop")
+    world.processes.none("stop", world.soon())
+    box.succeed(program, "deprovision")
+    if found is None:
+        pytest.skip(f"block size: {UNSEEN}")
+
+
+@pytest.mark.parametrize("upper", [EXT4, RAMFS])
+def test_data_survives_a_stop_where_the_upper_is_a_disk(world: World, upper: str) -> None:
+    box = Sandbox(world, upper=upper)
+    program = world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "start")
+    box.output(program, "/bin/sh", "-c", 'echo kept > "$HOME/note"')
+    box.succeed(program, "stop")
+    world.processes.none("stop", world.soon())
+    box.succeed(program, "start")
+    found = box.output(program, "/bin/sh", "-c", 'cat "$HOME/note" 2>/dev/null || echo gone')
+    world.expect(
+        f"a note on {upper} after stop and start", expected="kept\n" if upper == EXT4 else "gone\n", found=found
+    )
+    box.succeed(program, "stop")
+    world.processes.none("the second stop", world.soon())
     box.succeed(program, "deprovision")
