@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from harness import python, witness
 from harness.channel import Channel
-from harness.deadline import Clock
+from harness.deadline import Clock, until
 from harness.errors import Finding, HarnessError, Late
 from harness.sut.program import Program
 from harness.witness.evidence import Evidence
@@ -26,7 +26,7 @@ from harness.witness.leftovers import sweep
 from harness.witness.processes import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from harness.backends.contract import Artifacts, Backend
     from harness.deadline import Deadline
@@ -125,6 +125,10 @@ class World:
     def soon(self, seconds: float = OPERATION) -> Deadline:
         """Return a deadline for one operation."""
         return self.clock.after(seconds)
+
+    def until(self, look: Callable[[], bool], seconds: float = OPERATION) -> bool:
+        """Look again and again at what nothing announces; return the last answer."""
+        return until(look, self.soon(seconds))
 
     def sandbox(self, name: str) -> str:
         """Return the directory of a sandbox, refusing a name whose endpoint would be too long for the harness."""

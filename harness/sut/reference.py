@@ -53,8 +53,18 @@ class Resume(msgspec.Struct, forbid_unknown_fields=True):
     resume: int
 
 
-class Exec(ExecRequest, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The arguments of `exec` as JSON names them."""
+class Exec(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """The arguments of `exec`, as JSON names them."""
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    environment: tuple[str, ...] | None = None
+    inherit_environment: bool = False
+    timeout_ms: int = 0
+
+    def request(self) -> ExecRequest:
+        """Return them as the reference takes them."""
+        return ExecRequest(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
 class Lines:
@@ -145,7 +155,7 @@ class Operations:
             output[stream] += data
 
         request = msgspec.json.decode(msgspec.json.encode(args), type=Exec)
-        result = orchestrator.exec(name, request, deadline=deadline, output=keep)
+        result = orchestrator.exec(name, request.request(), deadline=deadline, output=keep)
         encoded = {stream: base64.b64encode(data).decode() for stream, data in output.items()}
         return {"category": result.category, "status": result.status, **encoded}
 
