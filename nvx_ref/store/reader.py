@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Self
 
 from nvx_ref.errors import Malformed
@@ -53,7 +54,7 @@ class Reader:
 
     def path_of(self, name: str) -> str:
         """Return the path of a name in the directory, for messages and a VMM's arguments."""
-        return self.directory.child_path(name)
+        return os.path.join(self.directory.path, name)
 
     def read_configuration(self) -> bytes | None:
         """Return the caller's configuration record, None if the sandbox isn't provisioned.

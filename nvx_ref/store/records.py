@@ -82,6 +82,7 @@ class RuntimeRecord(
 
 class _Versioned(msgspec.Struct):
     format: int
+    pid: int | None = None
 
 
 _Record = TypeVar("_Record", bound="Journal | RuntimeRecord")
@@ -106,10 +107,10 @@ def decode(raw: bytes, kind: type[_Record], subject: str) -> _Record:
         record = msgspec.json.decode(raw, type=kind)
         canonical = msgspec.json.format(raw, indent=-1) == msgspec.json.encode(record)
     except _JSON_FAULTS as error:
-        other = _other_format(raw)
-        if other is not None:
+        older = _older(raw)
+        if older is not None:
             raise Malformed(
-                f"written in format {other}, and only format {FORMAT} is read",
+                f"written in {older}, and only format {FORMAT} of this store is read",
                 subject=subject,
                 hint="stop every sandbox with the version that wrote it first; nothing is migrated",
                 detail="format",
@@ -135,12 +136,16 @@ def encode(record: Journal | RuntimeRecord, subject: str) -> bytes:
     return text
 
 
-def _other_format(raw: bytes) -> int | None:
+def _older(raw: bytes) -> str | None:
+    """Return the name of another format, if it is a record of one."""
     try:
-        found = msgspec.json.decode(raw, type=_Versioned).format
+        found = msgspec.json.decode(raw, type=_Versioned)
     except _JSON_FAULTS:
         return None
-    return None if found == FORMAT else found
+    if found.format != FORMAT:
+        return f"format {found.format}"
+    # The store before this one counted from 1 as well, and had the process number at the top.
+    return None if found.pid is None else "the format of an earlier store"
 
 
 def _malformed(reason: str, subject: str) -> Malformed:

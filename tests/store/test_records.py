@@ -156,6 +156,15 @@ def test_another_format_is_refused_by_name(value: str) -> None:
     assert "stop every sandbox" in (error.hint or "")
 
 
+@pytest.mark.spec("620.acc.2")
+def test_a_record_of_the_store_before_this_one_is_refused_by_name() -> None:
+    older = b'{"format": 1, "pid": 7, "start_time": 8, "control_endpoint": "/s/control.sock"}'
+    error = fault(older)
+    assert error.detail == "format"
+    assert "earlier store" in error.reason
+    assert "stop every sandbox" in (error.hint or "")
+
+
 @pytest.mark.case("T44")
 @pytest.mark.parametrize("value", ['"1"', "1.0", "true", "null", "1e0"])
 def test_a_format_that_is_no_integer_is_malformed(value: str) -> None:
