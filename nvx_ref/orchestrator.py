@@ -131,11 +131,10 @@ class Orchestrator:
         with self.store.lock_existing(name, deadline=deadline) as locked:
             self._observe(Step.START_LOCKED)
             configuration = _configuration(locked)
-            identity = _identity(configuration)
-            require_stopped(
-                supervisor.reattach(locked, identity, supervisor.peer_probe, deadline=deadline), locked.path
-            )
+            found = supervisor.reattach(locked, _identity(configuration), supervisor.peer_probe, deadline=deadline)
+            require_stopped(found, locked.path)
             self._observe(Step.START_RECOVERED)
+            identity = read_identity(configuration.artifacts)
             with prepare(
                 configuration.plan, configuration.artifacts, distro=configuration.distro, scratch=configuration.scratch
             ) as prepared:
@@ -308,9 +307,8 @@ def _configuration(reader: Reader) -> SandboxConfiguration:
 
 
 def _identity(configuration: SandboxConfiguration) -> RuntimeIdentity:
-    """Read the runtime identity from the artifacts' metadata; nothing is hashed (620.scope1.g)."""
-    parts = read_identity(configuration.artifacts)
-    return RuntimeIdentity(parts.openvmm, parts.kernel, parts.initramfs, parts.boot_contract, parts.control_contract)
+    """Read the runtime identity to compare with; a release of other contracts is a verdict then, not a refusal."""
+    return read_identity(configuration.artifacts, launching=False)
 
 
 def _recorded_identity(reader: Reader) -> RuntimeIdentity:
