@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -261,6 +262,16 @@ def test_two_orchestrators_start_one_vmm(provisioned: Site) -> None:
             assert isinstance(found, Live)
             with found.vmm as vmm:
                 vmm.stop(ask_to_stop, soon())
+
+
+@pytest.mark.case("T18")
+def test_two_processes_start_one_vmm(provisioned: Site) -> None:
+    for _ in range(3):
+        with ThreadPoolExecutor() as pool:
+            results = [pool.submit(provisioned.run_until, None, quiet=True) for _ in range(2)]
+            assert sorted(result.result() for result in results) == [0, 1]
+        assert len(provisioned.stand_ins()) == 1
+        assert provisioned.run_until(None, "stop") == 0
 
 
 def test_the_capability_appears_nowhere(provisioned: Site) -> None:

@@ -103,6 +103,7 @@ class Site:
         mode: str = "serve",
         how: str = "exit",
         hit: int = 1,
+        quiet: bool = False,
     ) -> int:
         """Run an orchestrator of its own process; it crashes once the step has happened."""
         request = {"site": self.root, "operation": operation, "step": step, "mode": mode, "how": how, "hit": hit}
@@ -110,6 +111,7 @@ class Site:
             [sys.executable, str(CHILD), json.dumps(request)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])])},
             stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if quiet else None,
             check=False,
             timeout=100,
         )
