@@ -18,9 +18,11 @@ from tests.model.state import (
     NAMED,
     NEITHER,
     NOBODY,
+    OPENED,
     OWN,
     SERVING,
     STRANGER,
+    STRAYED,
     TICK,
     TWIN,
     WORKER,
@@ -47,9 +49,10 @@ def fork_window(world: World, state: State, who: int, me: Orchestrator) -> Itera
             yield Move(who, "its forked child unlocks what it inherited", unlocked, kind=EVENT)
         ended = put(state, who, copied=False, copied_lock=NOBODY, copied_claim=NEITHER)
         yield Move(who, "its forked child reaches its exec", ended, kind=ENDS)
-    elif me.at != IDLE and (me.holds or me.claim):
+    elif me.at != IDLE and (me.holds or me.claim in {NAMED, MOVED}):
         lock = me.lock if me.holds else NOBODY
-        forked = put(state, who, copied=True, copied_lock=lock, copied_claim=me.claim)
+        claim = me.claim if me.claim in {NAMED, MOVED} else NEITHER
+        forked = put(state, who, copied=True, copied_lock=lock, copied_claim=claim)
         yield Move(who, "another thread of it forks a child", forked, kind=EVENT)
 
 
@@ -108,7 +111,7 @@ def _rotate(state: State) -> Iterator[Move]:
 def _moved(state: State) -> State:
     launches = tuple(launch._replace(log=MOVED) if launch.log == NAMED else launch for launch in state.launches)
     for who, one in enumerate(state.orchestrators):
-        claim = MOVED if one.claim == NAMED else one.claim
+        claim = {NAMED: MOVED, OPENED: STRAYED}.get(one.claim, one.claim)
         copied = MOVED if one.copied_claim == NAMED else one.copied_claim
         state = put(state, who, claim=claim, copied_claim=copied)
     return state._replace(launches=launches)

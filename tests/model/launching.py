@@ -13,15 +13,19 @@ from tests.model.state import (
     BOOTING,
     FORKED,
     LIVE,
+    MOVED,
     NAMED,
     NEITHER,
     NOBODY,
+    OPENED,
     SERVING,
+    STRAYED,
     VMM,
     Launch,
     Orchestrator,
     State,
     evolve,
+    put,
     write,
 )
 
@@ -45,23 +49,30 @@ def capability(_world: World, state: State, who: int, _me: Orchestrator) -> Iter
 @at("launch.log")
 def log(world: World, state: State, who: int, _me: Orchestrator) -> Iterable[Move]:
     to = "launch.claim" if Guard.CLAIM_FIRST in world.guards else "launch.marker"
-    yield Move(who, "", go(write(state, log=True), who, to), Step.START_LOG_CREATED)
+    yield Move(who, "", go(write(state, log=True), who, to, claim=OPENED), Step.START_LOG_CREATED)
 
 
 @at("launch.claim")
 def claim_log(world: World, state: State, who: int, me: Orchestrator) -> Iterable[Move]:
-    """Claim the log, and compare it with its name afterwards."""
-    claim = look_at_log(world, state)
-    if me.launch != NOBODY and Guard.MARKER_FIRST in world.guards and (not state.disk.log or claim == HELD):
-        yield Move(who, "can't claim the log, and takes the marker back", go(state, who, "abandon.clear"))
-    elif not state.disk.log:
-        yield answer(state, who, "failed", "answers: the log was replaced")
+    """Claim the file that is open, and compare it with the log's name afterwards."""
+    # What has strayed has no name any more: whoever else has it keeps it, and is out of sight.
+    claim = look_at_log(world, state) if me.claim == OPENED else ""
+    if claim == AGAIN:
+        return
+    replaced = me.claim == STRAYED and Guard.LOG_RECHECK in world.guards
+    if me.launch != NOBODY and Guard.MARKER_FIRST in world.guards and (replaced or claim == HELD):
+        back = go(state, who, "abandon.clear", claim=NEITHER)
+        yield Move(who, "can't claim the log, and takes the marker back", back)
+    elif replaced:
+        yield answer(put(state, who, claim=NEITHER), who, "failed", "answers: the log was replaced")
     elif claim == HELD:
-        yield answer(state, who, "indeterminate", "answers: indeterminate, a process has the log")
-    elif claim != AGAIN:
+        closed = put(state, who, claim=NEITHER)
+        yield answer(closed, who, "indeterminate", "answers: indeterminate, a process has the log")
+    else:
         early = {Guard.MARKER_FIRST, Guard.CLAIM_FIRST} <= world.guards
+        claimed = NAMED if me.claim == OPENED else MOVED
         to = "launch.marker" if early else "launch.fork"
-        yield Move(who, "", go(state, who, to, claim=NAMED), Step.START_LOG_CLAIMED)
+        yield Move(who, "", go(state, who, to, claim=claimed), Step.START_LOG_CLAIMED)
 
 
 @at("launch.marker")
@@ -79,7 +90,8 @@ def _launch(state: State, me: Orchestrator) -> tuple[State, int]:
     """Return the number of the orchestrator's launch, which begins here unless it has one."""
     if me.launch != NOBODY:
         return state, me.launch
-    return state._replace(launches=(*state.launches, Launch(log=me.claim or NAMED))), len(state.launches)
+    log_is = NAMED if me.claim in {NAMED, OPENED} else MOVED
+    return state._replace(launches=(*state.launches, Launch(log=log_is))), len(state.launches)
 
 
 @at("launch.fork")

@@ -100,14 +100,14 @@ def release(world: World, state: State, who: int, me: Orchestrator) -> Iterable[
     The unlock is explicit, so it ends the copies of forked children as well.
     """
     if me.op == Op.HANDLE and me.pin and me.launch >= 0:
-        kept = rest(_unlock(state, who), who, at="handle.hold", op=Op.HANDLE, launch=me.launch, pin=me.pin)
+        kept = rest(_unlock(world, state, who), who, at="handle.hold", op=Op.HANDLE, launch=me.launch, pin=me.pin)
         yield Move(who, "releases the lock, and keeps the VMM's handle", kept)
     elif world.removes and not state.disk.config and me.directory == CURRENT and state.disk.lock == me.lock:
         yield Move(who, "unlinks its lock file", unlink(world, state, me.lock))
     elif me.made and me.directory == CURRENT and is_empty(world, state):
         yield Move(who, "removes the directory that it made", without_directory(state))
     else:
-        yield Move(who, "releases the lock", rest(_unlock(state, who), who))
+        yield Move(who, "releases the lock", rest(_unlock(world, state, who), who))
 
 
 def existing_operations(world: World) -> tuple[str, ...]:
@@ -177,5 +177,7 @@ def _drop(state: State, who: int, to: str) -> State:
     return rest(state, who, at=to, op=me.op, outlived=me.outlived)
 
 
-def _unlock(state: State, who: int) -> State:
+def _unlock(world: World, state: State, who: int) -> State:
+    if Guard.UNLOCKED not in world.guards:
+        return put(state, who, holds=False)
     return put(state, who, holds=False, copied_lock=NOBODY)

@@ -73,6 +73,9 @@ def _judged(world: World, state: State, who: int, found: str) -> Iterable[Move]:
         return
     if found == UNKNOWN and Guard.UNKNOWN_NOT_EXITED in world.guards:
         launch = state.orchestrators[who].launch
+        if Guard.UNKNOWN_KEEPS not in world.guards:
+            yield Move(who, "forgets what it can't tell", _forget(state, who, "release").state)
+            return
         yield answer(state, who, "indeterminate", "answers: indeterminate, an unfinished launch", launch)
     elif found in {UNKNOWN, EXITED}:
         text = "takes the launch for exited" if found == UNKNOWN else "finds the launch exited"
@@ -195,7 +198,7 @@ def _clear_record(state: State, who: int, to: str) -> Move:
 
 
 def _cleared(state: State, who: int, me: Orchestrator) -> State:
-    to = {Op.START: "launch.stale", Op.HANDLE: "launch.stale", Op.REMOVAL: "removal.check"}.get(me.op, "release")
+    to = "launch.stale" if me.op in {Op.START, Op.HANDLE} else "removal.check" if me.op == Op.REMOVAL else "release"
     return go(state, who, to, launch=NOBODY, pin="", noted=False)
 
 
