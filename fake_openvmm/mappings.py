@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 
@@ -11,6 +10,9 @@ from fake_openvmm import nvxc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fake_openvmm.machine import MachineConfig, Share, Tools
+
+NO_ENTRY, INPUT_OUTPUT, NO_KIND, LOOP = 2, 5, 22, 40
+"""Errors as a Linux guest numbers them."""
 
 
 class MappingRefused(Exception):  # noqa: N818 - what the guest answers
@@ -84,17 +86,17 @@ class Mappings:
         """The errno with which mounting `source` fails, 0 if it doesn't."""
         share, inside = self._find(source)
         if share is None:
-            return errno.ENOENT
+            return NO_ENTRY
         path = os.path.join(share.host, inside) if inside else share.host
         if _hidden(share, path):
-            return errno.ENOENT
+            return NO_ENTRY
         try:
             mode = os.lstat(path).st_mode
         except OSError as error:
-            return error.errno or errno.EIO
+            return error.errno or INPUT_OUTPUT
         if stat.S_ISLNK(mode):
-            return errno.ELOOP
-        return 0 if stat.S_ISDIR(mode) or stat.S_ISREG(mode) else errno.EINVAL
+            return LOOP
+        return 0 if stat.S_ISDIR(mode) or stat.S_ISREG(mode) else NO_KIND
 
     def _find(self, source: str) -> tuple[Share | None, str]:
         if not self._config.aggregate:

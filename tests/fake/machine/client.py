@@ -72,7 +72,11 @@ class Host:
     def __init__(self, path: str, *, timeout: float = 20.0) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(timeout)
-        self.socket.connect(path)
+        try:
+            self.socket.connect(path)
+        except OSError:
+            self.socket.close()
+            raise
         self.instance = bytes(16)
         self.epoch = 0
         self.sequence = 0
