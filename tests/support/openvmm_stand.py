@@ -164,14 +164,16 @@ class Stand:
         return str(self.evidence("cmdline")[-1]["text"])
 
 
-def made(*, still_guest: bool = True) -> Iterator[Stand]:
+def made(*, still_guest: bool = True, kind: type[Stand] = Stand) -> Iterator[Stand]:
     """A stand below a short path, gone afterwards together with what still runs in it."""
     with tempfile.TemporaryDirectory(prefix="fo") as directory:
-        stand = Stand(Path(directory), still_guest=still_guest)
-        yield stand
-        if stand.process is not None:
-            stand.process.kill()
-            stand.process.wait()
+        stand = kind(Path(directory), still_guest=still_guest)
+        try:
+            yield stand
+        finally:
+            if stand.process is not None:
+                stand.process.kill()
+                stand.process.wait()
 
 
 LINE = re.compile(r"^ {0,3}\d{1,4}\.\d{9}s (TRACE|DEBUG| INFO| WARN|ERROR) [a-z_:]+: .+$")
