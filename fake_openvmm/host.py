@@ -61,8 +61,15 @@ def facts() -> dict[str, object]:
         "pgid": os.getpgrp(),
         "uid": os.geteuid(),
         "cwd": os.getcwd(),
-        "environment": sorted(os.environ),
+        "environment": _environment(),
     }
+
+
+def _environment() -> list[str]:
+    """Give the names as exec got them; the interpreter may have added to its own copy since."""
+    with open("/proc/self/environ", "rb") as file:
+        entries = file.read().split(b"\0")
+    return sorted(os.fsdecode(entry.partition(b"=")[0]) for entry in entries if entry)
 
 
 def connect_channel(path: str) -> socket:

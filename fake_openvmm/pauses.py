@@ -111,8 +111,9 @@ class Pauses:
             try:
                 for line in lines:
                     self._told(decode(line))
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, SideFileError) as error:
                 write_all(2, f"fake-openvmm: channel: {error}\n".encode())
+        self._evidence.event("lost")
         for callback in self._on_lost:
             callback()
         os._exit(LOST_STATUS)

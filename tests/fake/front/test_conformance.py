@@ -18,7 +18,7 @@ from tests.fake.front.test_rules import ROWS
 from tests.support.openvmm_rows import Row
 from tests.support.openvmm_stand import ROOT, Outcome, Stand, made
 
-SAMPLE = 15
+SAMPLE = 40
 SECONDS = 20
 
 

@@ -159,3 +159,11 @@ def test_a_later_failure_takes_the_socket_with_it(stand: Stand, fault: str) -> N
     assert outcome.status == 1
     assert stand.evidence("listening")
     assert not outcome.socket_left
+
+
+@pytest.mark.parametrize(("length", "status"), [(106, 0), (107, 0), (108, 1)])
+def test_the_longest_path_of_a_socket(stand: Stand, length: int, status: int) -> None:
+    name = "c" * (length - len(str(stand.path)) - 1)
+    outcome = stand.run(f"microvm-control-console=listen=@/{name}")
+    assert outcome.status == status, outcome.log
+    assert not (stand.path / name).exists()
