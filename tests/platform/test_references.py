@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable
@@ -242,6 +243,21 @@ def test_a_child_is_referred_to_also_after_its_end(soon: Deadline) -> None:
     with ProcessRef.from_child(child) as ref:
         assert ref.has_exited()
         ref.terminate()
+
+
+@pytest.mark.case("T28a")
+def test_a_program_that_was_replaced_on_disk_is_still_the_same_process(short_root: str, soon: Deadline) -> None:
+    shutil.copy("/bin/sleep", f"{short_root}/vmm")
+    null = os.open("/dev/null", os.O_RDWR)
+    child = spawn.spawn([f"{short_root}/vmm", "100"], stdin=null, output=null, allowed=[], cwd="/")
+    os.close(null)
+    os.unlink(f"{short_root}/vmm")
+    shutil.copy("/bin/true", f"{short_root}/vmm")
+    ref = ProcessRef.open(child.identity())
+    assert ref is not None
+    with ref:
+        ref.terminate()
+        assert ref.wait(soon)
 
 
 def test_a_peer_that_is_gone_has_exited() -> None:

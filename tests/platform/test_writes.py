@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -99,3 +102,46 @@ def test_a_file_system_that_cant_sync_directories_is_fine(
     monkeypatch.setattr(os, "fsync", refuse)
     sandbox.replace("a", b"x", durable=True)
     assert sandbox.read("a", 10) == b"x"
+
+
+KILLED = """
+import os, sys
+from nvx_ref.platform import files
+directory = files.open_private(sys.argv[1])
+which, count = int(sys.argv[2]), 0
+def count_down(real):
+    def call(*arguments, **options):
+        global count
+        count += 1
+        if count == which and sys.argv[3] == "before": os.kill(os.getpid(), 9)
+        answer = real(*arguments, **options)
+        if count == which: os.kill(os.getpid(), 9)
+        return answer
+    return call
+for name in ("open", "write", "fsync", "rename", "close", "unlink"):
+    setattr(os, name, count_down(getattr(os, name)))
+directory.replace("a", b"new" * 100, durable=True)
+print("done")
+"""
+
+
+@pytest.mark.case("T45")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_at_any_call_leaves_the_old_or_the_new_content_whole(sandbox: files.Directory, when: str) -> None:
+    seen: list[bytes | None] = []
+    for which in range(1, 30):
+        for name in sandbox.names():
+            sandbox.remove(name)
+        sandbox.create_new("a", b"old")
+        ended = subprocess.run(
+            [sys.executable, "-I", "-c", KILLED, sandbox.path, str(which), when], capture_output=True, check=False
+        )
+        seen.append(sandbox.read("a", 1000))
+        leftovers = [name for name in sandbox.names() if name != "a"]
+        assert [name for name in leftovers if not re.fullmatch(r"\.a\.[0-9a-f]{32}\.tmp", name)] == []
+        if ended.stdout == b"done\n":
+            break
+        assert ended.returncode == -9
+    assert set(seen) == {b"old", b"new" * 100}
+    assert seen == sorted(seen, reverse=True)
+    assert len(seen) > 5

@@ -1,0 +1,35 @@
+"""The package as a whole: what it costs to import, and where it doesn't run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code: str) -> str:
+    ended = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    return ended.stdout.strip()
+
+
+def test_an_import_brings_in_nothing_heavy() -> None:
+    heavy = ("argparse", "asyncio", "dataclasses", "pathlib", "selectors", "shutil", "signal", "socket", "subprocess")
+    code = f"import sys, nvx_ref.process; print([name for name in {heavy} if name in sys.modules])"
+    assert run(code) == "[]"
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32", "freebsd14"])
+def test_another_system_is_refused_in_plain_words(system: str) -> None:
+    code = f"""
+import sys
+from nvx_ref.errors import NvxError
+sys.platform = {system!r}
+try:
+    import nvx_ref.platform
+except NvxError as error:
+    print(error.code, error)
+"""
+    answer = run(code)
+    assert answer.startswith(f"Refused platform {system}: ")
+    assert answer.endswith("use a Linux host")
