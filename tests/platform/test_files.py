@@ -85,6 +85,23 @@ def test_a_log_that_is_not_the_claimed_one_proves_nothing(sandbox: files.Directo
     os.close(fd)
 
 
+def test_a_log_that_is_replaced_while_it_is_opened_proves_nothing(
+    sandbox: files.Directory, log: FileId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def racing(path: str, flags: int, *, dir_fd: int | None = None) -> int:
+        monkeypatch.setattr(os, "open", real)
+        sandbox.replace("openvmm.log", b"", durable=False)
+        return real(path, flags, dir_fd=dir_fd)
+
+    fd = sandbox.open_log("openvmm.log")
+    assert files.claim_log(fd)
+    monkeypatch.setattr(os, "open", racing)
+    assert files.claim_is_held(sandbox, "openvmm.log", log) is None
+    os.close(fd)
+
+
 def test_two_who_look_do_not_take_each_other_for_the_vmm(
     sandbox: files.Directory, log: FileId, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,6 +166,20 @@ print("ok")
     assert answer == ["ok"]
 
 
+def test_a_stranger_that_got_a_vanished_childs_number_is_not_our_child() -> None:
+    answer = script("""
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+real, stranger = os.pidfd_open, os.getppid()
+os.pidfd_open = lambda number: real(stranger)
+child = start("true")
+with child.pin() as pin:
+    print(pin.has_exited(), pin.exit_status())
+    pin.terminate()
+print(child.terminate(soon), os.getsid(stranger) > 0)
+""")
+    assert answer == ["True", "None", "True", "True"]
+
+
 def test_a_child_that_somebody_else_reaped_has_exited() -> None:
     answer = script("""
 child = start("sh", "-c", "exit 7")

@@ -117,6 +117,32 @@ def test_output_and_errors_go_to_the_log(start: Start, sandbox: files.Directory,
     assert sandbox.read("log", 1000) == b"out\nerr\n" + os.fsencode(sandbox.path) + b"\n"
 
 
+def test_a_caller_without_standard_streams_can_spawn(
+    sandbox: files.Directory, python: Callable[..., subprocess.Popen[bytes]], soon: Deadline
+) -> None:
+    """A daemon may have closed them: then the capability and the log have their numbers, in any order."""
+    code = f"""
+import os
+from nvx_ref.deadline import Deadline
+from nvx_ref.platform import files, spawn
+for number in (0, 1, 2):
+    os.close(number)
+directory = files.open_private({sandbox.path!r})
+log = directory.open_log("log")
+pipe = spawn.pipe_with(b"capability")
+extra = spawn.pipe_with(b"extra")
+report = "cat; echo; cat /proc/self/fd/%d; echo; ls /proc/self/fd | tr '\\n' ' '" % extra
+child = spawn.spawn(["sh", "-c", report], stdin=pipe, output=log, allowed=[extra], cwd="/")
+with child.pin() as pin:
+    os._exit(0 if pin.wait(Deadline.after(30)) and pin.exit_status() == 0 else 1)
+"""
+    assert python(code, ready=False).wait(30) == 0
+    lines = (sandbox.read("log", 1000) or b"").split(b"\n")
+    assert lines[:2] == [b"capability", b"extra"]
+    assert len(lines[2].split()) == 5  # 0, 1, 2, the pipe, and the directory that `ls` reads
+    assert not soon.expired()
+
+
 @pytest.mark.case("T38")
 @pytest.mark.spec("656.spawn.a")
 def test_the_capability_arrives_whole_and_ends_and_nobody_else_holds_it(
