@@ -28,7 +28,7 @@ def interpreter() -> str:
 
 def command(script: str, *arguments: str) -> list[str]:
     """Return the command that runs a script that :func:`write_script` wrote."""
-    return [interpreter(), "-I", script, *arguments]
+    return [interpreter(), "-I", "-S", script, *arguments]
 
 
 def home(package: str) -> str:

@@ -13,6 +13,7 @@ import secrets
 import struct
 import sys
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
 __all__ = [
@@ -79,6 +80,13 @@ class Artifacts(NamedTuple):
     initramfs: str
     adapter: str
     manifest: str
+
+
+class _Content(NamedTuple):
+    """A file's length, and the pieces of it that aren't all zero, each with its place."""
+
+    length: int
+    pieces: list[tuple[int, bytes]]
 
 
 def unpack(directory: str) -> Images:
@@ -149,7 +157,7 @@ def write_artifacts(directory: str, *, openvmm: bytes = b"not an OpenVMM\n") -> 
     for name, data in contents.items():
         parent, base = os.path.split(os.path.join(root, *name.split("/")))
         os.makedirs(parent, exist_ok=True)
-        paths[name] = _write(parent, base, data, 0o755 if name == "bin/openvmm" else 0o644)
+        paths[name] = _write(parent, base, _sparse(data), 0o755 if name == "bin/openvmm" else 0o644)
     return Artifacts(
         root,
         paths["bin/openvmm"],
@@ -162,25 +170,28 @@ def write_artifacts(directory: str, *, openvmm: bytes = b"not an OpenVMM\n") -> 
 
 def _place(directory: str, name: str, packed: str, mode: int) -> str:
     path = os.path.join(directory, name)
-    if os.path.lexists(path):
-        return path
+    return path if os.path.lexists(path) else _write(directory, name, _content(packed), mode)
+
+
+@cache
+def _content(packed: str) -> _Content:
     with open(os.path.join(_HERE, packed), "rb") as file:
         data = file.read()
     if packed.endswith(".xz"):
         import lzma  # noqa: PLC0415 - for the packed ones only
 
         data = lzma.decompress(data)
-    return _write(directory, name, data, mode)
+    return _sparse(data)
 
 
-def _write(directory: str, name: str, data: bytes, mode: int) -> str:
+def _write(directory: str, name: str, content: _Content, mode: int) -> str:
     path = os.path.join(directory, name)
     if os.path.lexists(path):
         return path
     temporary = os.path.join(directory, f".{name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
-            _write_sparse(file.fileno(), data)
+            _write_sparse(file.fileno(), content)
         os.chmod(temporary, mode)
         _rename_new(directory, temporary, path)
     finally:
@@ -206,15 +217,19 @@ def _rename_new(directory: str, temporary: str, path: str) -> None:
         os.close(fd)
 
 
-def _write_sparse(fd: int, data: bytes) -> None:
+def _sparse(data: bytes) -> _Content:
     size = 1 << 16
-    for start in range(0, len(data), size):
-        piece = data[start : start + size]
-        if piece.strip(b"\0"):
-            os.lseek(fd, start, os.SEEK_SET)
-            while piece:
-                piece = piece[os.write(fd, piece) :]
-    os.ftruncate(fd, len(data))
+    cut = ((start, data[start : start + size]) for start in range(0, len(data), size))
+    return _Content(len(data), [(start, piece) for start, piece in cut if piece.strip(b"\0")])
+
+
+def _write_sparse(fd: int, content: _Content) -> None:
+    for start, kept in content.pieces:
+        os.lseek(fd, start, os.SEEK_SET)
+        piece = kept
+        while piece:
+            piece = piece[os.write(fd, piece) :]
+    os.ftruncate(fd, content.length)
 
 
 def _kernel() -> bytes:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from harness.deadline import Deadline
 
 
@@ -105,8 +107,12 @@ class Host(Protocol):
         """Return a process's descriptor table; None if it is gone or not ours to look at."""
         ...
 
-    def holders(self, device: int, inode: int) -> list[int]:
-        """Return the processes that have this object open under any number."""
+    def now(self) -> int:
+        """Return the time in the unit of :attr:`Stat.start`: what starts from now on starts no earlier."""
+        ...
+
+    def holders(self, device: int, inode: int, among: Iterable[int] | None = None) -> list[int]:
+        """Return the processes, of all or of some, that have this object open under any number."""
         ...
 
     def is_locked(self, path: str) -> bool | None:

@@ -17,12 +17,15 @@ from harness.errors import HarnessError
 from harness.witness.contract import Descriptor, Stat
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from harness.deadline import Deadline
 
 assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
 PR_SET_CHILD_SUBREAPER = 36
 UNIX_FIELDS = 7
+PAGE = 65536
 RECENT = 5.0
 """Seconds after its fork in which a process without arguments is taken for one in the middle of its exec."""
 
@@ -153,11 +156,15 @@ class LinuxHost:
                 continue
         return sorted(found)
 
-    def holders(self, device: int, inode: int) -> list[int]:
+    def now(self) -> int:
+        """Return the clock ticks since boot, rounded down as the kernel does it."""
+        return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+    def holders(self, device: int, inode: int, among: Iterable[int] | None = None) -> list[int]:
         """Look through every descriptor table that this user may read."""
         return [
             pid
-            for pid in self.processes()
+            for pid in (self.processes() if among is None else among)
             if any(one.device == device and one.inode == inode for one in self.descriptors(pid) or ())
         ]
 
@@ -216,10 +223,19 @@ def _readable(fd: int, milliseconds: int) -> bool:
 
 def _read(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    parts: list[bytes] = []
+    try:
+        # Plain reads: a look at the process table makes hundreds of these.
+        while part := os.read(fd, PAGE):
+            parts.append(part)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return b"".join(parts)
 
 
 def _unescape(word: bytes) -> str:

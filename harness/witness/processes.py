@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.deadline import Deadline
-    from harness.witness.contract import Host, Pin
+    from harness.witness.contract import Host, Pin, Stat
 
 SHOWN_WORDS = 4
 """How many words of its command a text shows: interpreter, option, launcher and one more."""
@@ -66,7 +66,10 @@ class Processes:
         self._seen: dict[tuple[int, int], Seen] = {}
         self._own: set[int] = set()
         host.adopt_orphans()
-        self._before = set(self._children())
+        # What started before the test isn't the test's: a look has no need to read more of it than that.
+        self._since = host.now()
+        self._own.add(os.getpid())
+        self._before = {pid for pid, stat in self._table().items() if stat.parent == os.getpid()}
 
     def own(self, pid: int) -> None:
         """Name a child that the harness started itself: an orchestrator, a command. It is no orphan and no VMM."""
@@ -83,22 +86,19 @@ class Processes:
 
     def look(self) -> list[Seen]:
         """Look at the whole process table now; return those of this test that are alive, reaping the rest."""
-        vmms: set[int] = set()
-        claims = self._claims()
-        table = {pid: self._host.arguments(pid) for pid in self._host.processes() if pid != os.getpid()}
-        for pid, arguments in table.items():
-            if pid not in self._own and (self._needle in arguments or pid in claims):
-                vmms.add(pid)
+        found = self._table()
+        claims = self._claims(found)
+        table = {pid: self._host.arguments(pid) for pid in found}
+        vmms = {pid for pid, arguments in table.items() if self._needle in arguments or pid in claims}
         for pid in vmms:
-            stat = self._host.stat(pid)
-            below = stat is not None and stat.parent in vmms
             reason = "launcher" if self._needle in table[pid] else "claim"
+            below = found[pid].parent in vmms
             self._note(pid, table[pid], reason, *(["child of a VMM"] if below else []))
         for pid, arguments in table.items():
-            if pid not in self._own and any(self._token in word for word in arguments):
+            if any(self._token in word for word in arguments):
                 self._note(pid, arguments, "bears the token")
-        for pid in set(self._children()) - self._own - self._before:
-            self._note(pid, table.get(pid, []), "adopted")
+            if found[pid].parent == os.getpid() and pid not in self._before:
+                self._note(pid, arguments, "adopted")
         return self.alive()
 
     def alive(self) -> list[Seen]:
@@ -159,11 +159,13 @@ class Processes:
             return
         self._seen[pid, pin.start] = Seen(pin, arguments, set(reasons))
 
-    def _children(self) -> Iterable[int]:
-        mine = os.getpid()
-        return [pid for pid in self._host.processes() if (s := self._host.stat(pid)) is not None and s.parent == mine]
+    def _table(self) -> dict[int, Stat]:
+        """Return every process that may be the test's: it started after the test, and isn't the harness's own."""
+        others = (pid for pid in self._host.processes() if pid not in self._own)
+        looked = ((pid, self._host.stat(pid)) for pid in others)
+        return {pid: stat for pid, stat in looked if stat is not None and stat.start >= self._since}
 
-    def _claims(self) -> set[int]:
+    def _claims(self, among: Iterable[int]) -> set[int]:
         found: set[int] = set()
         for log in self._logs():
             try:
@@ -171,8 +173,8 @@ class Processes:
             except OSError:
                 continue
             if self._host.is_locked(log):
-                found.update(self._host.holders(status.st_dev, status.st_ino))
-        return found - self._own
+                found.update(self._host.holders(status.st_dev, status.st_ino, among))
+        return found
 
     def _logs(self) -> list[str]:
         try:
