@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import statistics
 import subprocess
@@ -12,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.openvmm_stand import Stand, made
+from tests.support.openvmm_stand import CAPABILITY, Stand, made
 
-ROUNDS = 7
+ROUNDS = 11
 TARGET = 3.0
+PAUSE = 0.0002
 
 
 @pytest.fixture
@@ -32,18 +35,23 @@ def bare() -> float:
 def listening(stand: Stand, side: dict[str, Any] | None) -> float:
     path = str(stand.path / "control.sock")
     (stand.path / "control.sock").unlink(missing_ok=True)
-    argv = stand.argv()
-    stand.command(side)
-    begin = time.perf_counter()
-    process = stand.start(argv, side=side)
-    while True:
-        with socket.socket(socket.AF_UNIX) as client:
-            try:
-                client.connect(path)
-                break
-            except OSError:
-                assert process.poll() is None, stand.log()
-    elapsed = time.perf_counter() - begin
+    command = stand.command(side) + stand.argv()
+    reader, writer = os.pipe()
+    os.write(writer, CAPABILITY)
+    os.close(writer)
+    with open(stand.path / "openvmm.log", "wb") as log:
+        begin = time.perf_counter()
+        process = subprocess.Popen(command, stdin=reader, stdout=log, stderr=log, cwd=stand.path)
+        os.close(reader)
+        while True:
+            with socket.socket(socket.AF_UNIX) as client:
+                try:
+                    client.connect(path)
+                    break
+                except OSError:
+                    assert process.poll() is None, stand.log()
+            select.select([], [], [], PAUSE)  # a busy loop would take the processor that is being measured
+        elapsed = time.perf_counter() - begin
     process.kill()
     process.wait()
     return elapsed
