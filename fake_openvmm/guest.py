@@ -133,9 +133,10 @@ class Machine:
             return
         self._vm.mounted = mounted
         self._tools.evidence.event("guest", **mounted.facts)
-        if mounted.tokens.layered:
+        managed = mounted.tokens.lifecycle == "managed"
+        if managed and mounted.tokens.layered:
             self._tools.console(f"NVX-SANDBOX-READY: managed layers={len(mounted.tokens.layers)}\r\n".encode())
-        if mounted.tokens.lifecycle != "managed":
+        if not managed:
             from fake_openvmm.oneshot import start  # noqa: PLC0415 - most guests are managed
 
             start(self._vm, mounted)

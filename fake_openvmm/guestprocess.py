@@ -75,6 +75,8 @@ class GuestProcess:
         if events & ~select.POLLOUT and not self._read():
             return False
         if leader is not None and leader is self._leader:
+            if leader.status is None:
+                _reap_adopted(leader.pid)
             self._serve_leader(leader, ready)
         return True
 
@@ -238,6 +240,14 @@ def _spawn(arguments: list[bytes], environment: dict[bytes, bytes], stdout: int,
         setsigmask=[],
         setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
     )
+
+
+def _reap_adopted(leader: int) -> None:
+    """Reap what a workload that runs has orphaned; its leader stays for whoever looks at its end."""
+    while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+        if found.si_pid == leader:
+            return
+        os.waitpid(found.si_pid, 0)
 
 
 def _exited(pid: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import struct
 
 import pytest
@@ -228,6 +230,34 @@ def test_any_records_in_any_portions_come_out_as_they_went_in(
         (type_, payload if type_ == nvxs.DATA else b"", epoch, sequence, instance)
         for type_, payload, epoch, sequence, instance in records
     ]
+
+
+RECORDS_AT_ONCE = 100
+EXAMPLES = int(os.environ.get("NVX_RANDOM_RECORDS", "10000")) // RECORDS_AT_ONCE
+
+
+@settings(deadline=None, max_examples=EXAMPLES)
+@given(st.integers(0, 1 << 64))
+def test_many_random_records_come_out_as_they_went_in(seed: int) -> None:
+    """10,000 of them, or as many as NVX_RANDOM_RECORDS says."""
+    chance = random.Random(seed)  # noqa: S311 - a stream to repeat, no secret
+    parser = nvxs.Parser()
+    for _ in range(RECORDS_AT_ONCE):
+        type_ = chance.choice((nvxs.RESET, nvxs.DATA, nvxs.WAIT, nvxs.READY, nvxs.ACK, nvxs.CREDIT))
+        payload = b""
+        if type_ == nvxs.DATA:
+            payload = chance.randbytes(chance.choice((1, 2, 44, 500, 65_536)))
+        elif type_ in {nvxs.ACK, nvxs.CREDIT}:
+            payload = word(chance.randrange(65_536, 4_194_315))
+        epoch, sequence, instance = chance.getrandbits(64), chance.getrandbits(64), chance.randbytes(16)
+        stream = raw(type_, payload, instance=instance, epoch=epoch, sequence=sequence)
+        split = chance.randrange(len(stream) + 1)
+        parser.feed(stream[:split])
+        early = drain(parser)
+        parser.feed(stream[split:])
+        (record,) = early + drain(parser)
+        found = (record.type, record.payload, record.epoch, record.sequence, record.instance)
+        assert found == (type_, payload, epoch, sequence, instance)
 
 
 @settings(deadline=None)
