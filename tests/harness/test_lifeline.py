@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,6 @@ def bearing(needle: str) -> list[str]:
     return [" ".join(words) for words in arguments if any(needle in word for word in words)]
 
 
-@pytest.mark.skipif(find_spec("fake_openvmm.guest") is None, reason="the fake has no guest yet")
 @pytest.mark.case("T62")
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
 def test_a_worker_that_dies_takes_its_fakes_with_it(
