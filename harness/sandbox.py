@@ -32,6 +32,7 @@ class Sandbox:
         sectors: Bytes of a sector of a GPT image, 512 or 4,096.
 
     Attributes:
+        world: The test's world.
         directory: Its state directory.
         distro: Its distro image, shared and read-only.
         gpt: The GPT image, whether it is this sandbox's or not.
@@ -41,7 +42,7 @@ class Sandbox:
     def __init__(
         self, world: World, name: str = "box", *, image_format: str = EROFS, upper: str = EXT4, sectors: int = SECTOR
     ) -> None:
-        self._world = world
+        self.world = world
         self.name = name
         self.image_format = image_format
         self.upper = upper
@@ -56,7 +57,7 @@ class Sandbox:
 
     def request(self) -> Args:
         """Return the arguments of `provision`."""
-        artifacts = self._world.artifacts
+        artifacts = self.world.artifacts
         upper: Args = {"scratch": self.scratch} if self.scratch else {"ramUpper": True}
         return {
             **self.named(),
@@ -64,16 +65,16 @@ class Sandbox:
             "distro": self.distro,
             "format": self.image_format,
             "identity": self.identity,
-            "openvmm": self._world.vmm.command,
+            "openvmm": self.world.vmm.command,
             "kernel": artifacts.kernel,
             "initrd": artifacts.initrd,
             "manifest": artifacts.manifest,
-            "hypervisor": self._world.backend.hypervisor,
+            "hypervisor": self.world.backend.hypervisor,
         }
 
     def named(self) -> Args:
         """Return the arguments of every other operation."""
-        return {"root": self._world.state, "name": self.name}
+        return {"root": self.world.state, "name": self.name}
 
     def path(self, name: str) -> str:
         """Return the path of one of its files."""
@@ -106,7 +107,7 @@ class Sandbox:
         Raises:
             Finding: It fails.
         """
-        answer = program.call(op, args or self.named(), deadline or self._world.soon())
+        answer = program.call(op, args or self.named(), deadline or self.world.soon())
         if not answer.ok:
             raise Finding(f"{op} of {self.name}", expected="success", found=str(answer))
         return answer
@@ -117,7 +118,7 @@ class Sandbox:
         Raises:
             Finding: It succeeds, or fails with another code.
         """
-        answer = program.call(op, args or self.named(), self._world.soon())
+        answer = program.call(op, args or self.named(), self.world.soon())
         if answer.ok or answer.code != code:
             raise Finding(f"{op} of {self.name}", expected=code, found=str(answer))
         return answer

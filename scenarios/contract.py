@@ -14,6 +14,7 @@ CONTRACT: dict[str, str] = {
 
 OTHERS: dict[str, str] = {
     "test_interrupted_launch": "crash",
+    "test_every_step": "crash",
     "test_lifecycle": "lifecycle",
     "test_bad_input": "lifecycle",
 }
