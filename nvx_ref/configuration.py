@@ -6,6 +6,7 @@ bindings and where the artifacts are: never a descriptor, never the runtime iden
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -28,22 +29,32 @@ from nvx_ref.plan import (
     Blocks,
     Budget,
     ColdPlan,
+    ExportPlan,
     Guest,
+    GuestKind,
     Hypervisor,
     Lifecycle,
     Limits,
     Machine,
+    MappingPolicy,
+    NetworkPolicy,
+    Owner,
+    Protected,
+    Share,
     Upper,
     Workload,
     caller_text,
     explain,
+    plan_mappings,
+    plan_network,
+    plan_shares,
 )
 from nvx_ref.plan.argv import Endpoints, Files, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-_Word = TypeVar("_Word", ImageFormat, Hypervisor)
+_Word = TypeVar("_Word", ImageFormat, Hypervisor, GuestKind)
 _FAULTS = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
@@ -56,25 +67,38 @@ class SandboxConfiguration(
         format: The shape of this record: 1.
         plan: What boots.
         artifacts: Where OpenVMM, kernel and initramfs are.
-        distro: The verified distro (622.scope7).
+        distro: The verified distro (622.scope7); a direct guest has none.
         scratch: The scratch, where the upper is one.
     """
 
     format: Literal[1]
     plan: ColdPlan
     artifacts: Artifacts
-    distro: DistroBinding
+    distro: DistroBinding | None = None
     scratch: ScratchBinding | None = None
+
+    def protected(self, state: str) -> tuple[Protected, ...]:
+        """Return what no export of the sandbox may reach (622.scope4).
+
+        Args:
+            state: Its state directory, which may not be there yet.
+        """
+        images = {
+            "the distro": self.distro.path if self.distro else None,
+            "the scratch": self.scratch.path if self.scratch else None,
+        }
+        return _protected(state, images, self.artifacts)
 
 
 class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """What a caller asks for, before anything has been looked at.
 
     Args:
-        distro: Path of the read-only image.
-        format: ``erofs`` or ``gpt``; nothing is probed.
+        guest: ``layered``, ``direct`` or ``adapter``: which agent the initramfs runs.
+        distro: Path of the read-only image; None for a direct guest, and for no other.
+        format: ``erofs`` or ``gpt``, with a distro; nothing is probed.
         identity: The EROFS UUID or disk GUID that the guest must find, or None.
-        scratch: Path of the ext4 image for the writable upper; exactly one of this and ``ram_upper``.
+        scratch: Path of the ext4 image for the writable upper; with a distro exactly one of this and ``ram_upper``.
         ram_upper: Keep the upper in the guest's memory.
         artifacts: A release or checkout directory; or else all of the next four.
         openvmm: The VM monitor's command, word by word: its process must be the VMM itself.
@@ -91,10 +115,21 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         pids_max: The workload's process limit, or None.
         hypervisor: ``auto``, ``kvm``, ``mshv`` or ``whp``.
         cmdline: Text put before the kernel command line.
+        processors: 1, 2, 4 or 8.
+        console: The boot console, an adapter's choice; ``none`` discards it.
+        cpu_profile: A pinned profile, or None.
+        auth_timeout_ms: How long a host may take to authenticate, or None.
+        create_account: Whether a direct guest creates the workload's account.
+        activation: The activation configuration's expected identity, kept with the plan.
+        shares: What a layered guest sees of the host.
+        mappings: What a direct or adapter guest sees of it.
+        owner: Whom mapped files seem to belong to.
+        network: The network policy, already authorised, or None for no network device.
     """
 
-    distro: str
-    format: str
+    guest: str = "layered"
+    distro: str | None = None
+    format: str | None = None
     identity: str | None = None
     scratch: str | None = None
     ram_upper: bool = False
@@ -113,6 +148,16 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     pids_max: int | None = None
     hypervisor: str = "auto"
     cmdline: str = ""
+    processors: Literal[1, 2, 4, 8] = 1
+    console: str = "none"
+    cpu_profile: str | None = None
+    auth_timeout_ms: int | None = None
+    create_account: bool = False
+    activation: str | None = None
+    shares: tuple[Share, ...] = ()
+    mappings: MappingPolicy = MappingPolicy()
+    owner: Owner = Owner.VMM
+    network: NetworkPolicy | None = None
 
 
 def split_command(text: str) -> tuple[str, ...]:
@@ -130,44 +175,65 @@ def split_command(text: str) -> tuple[str, ...]:
     return words
 
 
-def plan_of(request: SandboxRequest) -> ColdPlan:
-    """Return the plan that a request means; looks at no file.
+def plan_of(request: SandboxRequest, *, protected: Sequence[Protected] = ()) -> ColdPlan:
+    """Return the plan that a request means; of the host it looks at shared paths alone.
+
+    Order: options that exclude each other, the entrypoint, every value, the network's rules, shares or mappings, and
+    the command line's budget (nvx-host 2.3).
+
+    Args:
+        request: What the caller asks for.
+        protected: What its shares may not reach.
 
     Raises:
-        Refused: A value isn't allowed, options exclude each other, or the command line is over its budget.
-        Malformed: The identity isn't a UUID.
+        NotFound: A shared path is missing.
+        Refused: A value isn't allowed, options exclude each other, a share reaches what it may not, or the command
+            line is over its budget.
+        Malformed: The identity isn't a UUID, or a network address or rule isn't one.
     """
+    kind = _word(GuestKind, request.guest, "guest")
+    _check_options(request, kind)
     check_entrypoint(request.entrypoint)
-    if request.ram_upper == (request.scratch is not None):
-        raise Refused("exactly one of --scratch and --ram-upper is needed", subject="upper", detail="upper")
     plan = ColdPlan(
         version=1,
-        blocks=Blocks(
-            format=_word(ImageFormat, request.format, "format"),
-            identity=parse_identity(request.identity) if request.identity is not None else None,
-            upper=Upper.RAMFS if request.ram_upper else Upper.EXT4,
-        ),
+        blocks=_blocks(request),
         guest=Guest(
+            kind=kind,
             entrypoint=request.entrypoint,
             arguments=request.arguments,
             hostname=request.hostname,
             extra=request.cmdline,
+            create_account=request.create_account,
+            activation=request.activation,
         ),
         workload=Workload(uid=request.workload_uid, gid=request.workload_gid),
-        machine=Machine(memory_mib=request.memory_mib, hypervisor=_word(Hypervisor, request.hypervisor, "hypervisor")),
+        machine=Machine(
+            memory_mib=request.memory_mib,
+            processors=request.processors,
+            hypervisor=_word(Hypervisor, request.hypervisor, "hypervisor"),
+            console=request.console,
+            cpu_profile=request.cpu_profile,
+            auth_timeout_ms=request.auth_timeout_ms,
+        ),
         limits=Limits(memory_max=request.memory_max, pids_max=request.pids_max),
+        network=plan_network(request.network),
     )
+    plan = msgspec.structs.replace(plan, exports=_exports(request, kind, protected))
     caller_text(plan)
     return plan
 
 
-def configure(request: SandboxRequest, *, progress: Callable[[int, int], None] | None = None) -> SandboxConfiguration:
+def configure(
+    request: SandboxRequest, *, state: str | None = None, progress: Callable[[int, int], None] | None = None
+) -> SandboxConfiguration:
     """Check a request and verify its images explicitly; this is the preflight, the only step that reads content.
 
-    Order: options, entrypoint, plan and budget; then artifacts, distro with its manifest, scratch. Writes nothing.
+    Order: options and entrypoint; artifacts; plan, shares and budget; then distro with its manifest, scratch. Writes
+    nothing.
 
     Args:
         request: What the caller asks for.
+        state: The directory that the sandbox shall have, which no share may reach; it needn't be there yet.
         progress: Called with the bytes hashed so far and their total.
 
     Returns:
@@ -178,34 +244,45 @@ def configure(request: SandboxRequest, *, progress: Callable[[int, int], None] |
         Malformed: An image, manifest or identity isn't what it should be.
         Refused: A value isn't allowed, a file can't be used, or the policy rejects the image.
     """
-    plan = plan_of(request)
-    blocks = plan.blocks
-    if blocks is None:
-        raise Refused("a distro is needed", subject="--distro", detail="distro")
+    _check_options(request, _word(GuestKind, request.guest, "guest"))
+    check_entrypoint(request.entrypoint)
     artifacts = _artifacts(request)
-    distro = verify_distro(request.distro, format=blocks.format, identity=blocks.identity, progress=progress)
+    images = {"the distro": request.distro, "the scratch": request.scratch}
+    plan = plan_of(request, protected=_protected(state, images, artifacts))
+    distro = None
+    if plan.blocks is not None and request.distro is not None:
+        blocks = plan.blocks
+        distro = verify_distro(request.distro, format=blocks.format, identity=blocks.identity, progress=progress)
     scratch = verify_scratch(request.scratch) if request.scratch is not None else None
     return SandboxConfiguration(format=1, plan=plan, artifacts=artifacts, distro=distro, scratch=scratch)
 
 
-def dry_run(configuration: SandboxConfiguration) -> tuple[list[str], Budget]:
+def one_shot(configuration: SandboxConfiguration) -> SandboxConfiguration:
+    """Return the configuration of a run that ends with its entrypoint."""
+    return msgspec.structs.replace(
+        configuration, plan=msgspec.structs.replace(configuration.plan, lifecycle=Lifecycle.ONE_SHOT)
+    )
+
+
+def dry_run(configuration: SandboxConfiguration, *, report: str | None = None) -> tuple[list[str], Budget]:
     """Return the command of a one-shot run, with the files by their own names, and its command-line budget.
 
     Args:
         configuration: A checked one.
+        report: Where the VMM shall write its outcome, or None.
 
     Raises:
         Refused: A path is one that OpenVMM would cut or read as a container format.
     """
-    plan = msgspec.structs.replace(configuration.plan, lifecycle=Lifecycle.ONE_SHOT)
+    plan = one_shot(configuration).plan
     artifacts = configuration.artifacts
     files = Files(
         kernel=artifacts.kernel,
         initramfs=artifacts.initramfs,
-        distro=configuration.distro.path,
+        distro=configuration.distro.path if configuration.distro else None,
         scratch=configuration.scratch.path if configuration.scratch else None,
     )
-    return render(artifacts.openvmm, plan, files, Endpoints(control="none", report="none")), explain(plan)
+    return render(artifacts.openvmm, plan, files, Endpoints(control="none", report=report)), explain(plan)
 
 
 def encode(configuration: SandboxConfiguration) -> bytes:
@@ -233,6 +310,48 @@ def decode(raw: bytes, subject: str) -> SandboxConfiguration:
     if not canonical:
         raise _malformed("a field is duplicated, out of order, null or needlessly escaped", subject)
     return configuration
+
+
+def _check_options(request: SandboxRequest, kind: GuestKind) -> None:
+    """Refuse options that exclude each other; looks at no value and no file."""
+    if kind is GuestKind.DIRECT:
+        if request.distro is not None or request.scratch is not None or request.ram_upper:
+            raise Refused("a direct guest has neither a distro nor an upper", subject="guest", detail="blocks")
+    elif request.distro is None or request.format is None:
+        raise Refused("a distro and its format are needed", subject="--distro", detail="distro")
+    elif request.ram_upper == (request.scratch is not None):
+        raise Refused("exactly one of --scratch and --ram-upper is needed", subject="upper", detail="upper")
+    if request.shares and kind is not GuestKind.LAYERED:
+        raise Refused("shares by token are for layered guests", subject="shares", detail="exports")
+    if request.mappings != MappingPolicy() and kind is GuestKind.LAYERED:
+        raise Refused("a layered guest takes shares, and refuses every mapping", subject="mappings", detail="exports")
+
+
+def _blocks(request: SandboxRequest) -> Blocks | None:
+    if request.format is None:
+        return None
+    return Blocks(
+        format=_word(ImageFormat, request.format, "format"),
+        identity=parse_identity(request.identity) if request.identity is not None else None,
+        upper=Upper.RAMFS if request.ram_upper else Upper.EXT4,
+    )
+
+
+def _exports(request: SandboxRequest, kind: GuestKind, protected: Sequence[Protected]) -> ExportPlan | None:
+    if kind is GuestKind.LAYERED:
+        return plan_shares(request.shares, protected=protected)
+    return plan_mappings(request.mappings, protected=protected, owner=request.owner)
+
+
+def _protected(state: str | None, images: Mapping[str, str | None], artifacts: Artifacts) -> tuple[Protected, ...]:
+    found = [Protected(state, "the state directory", planned=True)] if state is not None else []
+    found += [Protected(path, what) for what, path in images.items() if path is not None]
+    bundle = {"the kernel": artifacts.kernel, "the initramfs": artifacts.initramfs}
+    bundle["the artifacts' manifest"] = artifacts.manifest
+    found += [Protected(path, what) for what, path in bundle.items()]
+    if len(artifacts.openvmm) == 1 and os.path.isabs(artifacts.openvmm[0]):
+        found.append(Protected(artifacts.openvmm[0], "OpenVMM", planned=True))
+    return tuple(found)
 
 
 def _artifacts(request: SandboxRequest) -> Artifacts:

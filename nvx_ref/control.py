@@ -1,22 +1,87 @@
-"""A control session with a VMM that was verified first."""
+"""A control session with a VMM that was verified first, and what is said over it.
+
+The session is NVXS and knows no commands. What runs over it is the guest's agent's: NVX's own is :class:`NvxcGuest`; an
+external orchestrator brings its own :class:`GuestClient` and composes the same plan and launch with it (622.scope4.f).
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from nvx_ref import errors
+from nvx_ref.nvxc import MapEntry, NvxcClient
+from nvx_ref.plan import GuestKind
 from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.process import ProcessRef
 from nvx_ref.session import SessionDriver
 from nvx_ref.store import names
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from nvx_ref.deadline import Deadline
+    from nvx_ref.nvxc import ExecRequest, ExecResult, Stream
+    from nvx_ref.plan import MapAction
     from nvx_ref.platform.contract import Connection
     from nvx_ref.store import Reader
+
+
+class GuestClient(Protocol):
+    """What an orchestrator asks of a guest over one attached session. A refusal of the guest's is a ``GuestRefused``.
+
+    Args:
+        driver: The session, attached.
+    """
+
+    kinds: ClassVar[frozenset[GuestKind]]
+    """The guests whose agent speaks this."""
+
+    def __init__(self, driver: SessionDriver) -> None:
+        """Speak over a session."""
+        ...
+
+    def greet(self, deadline: Deadline) -> int:
+        """Have the agent prove itself, and return its feature mask."""
+        ...
+
+    def maps(self, table: Sequence[MapAction], deadline: Deadline) -> None:
+        """Apply a whole mapping table, in order; an empty one is no request."""
+        ...
+
+    def exec(self, request: ExecRequest, output: Callable[[Stream, bytes], None], deadline: Deadline) -> ExecResult:
+        """Run a program to its end."""
+        ...
+
+    def stop(self, deadline: Deadline) -> None:
+        """Ask the guest to power off, and wait for its word that it does."""
+        ...
+
+
+class NvxcGuest:
+    """NVX's own agent, in layered and direct guests. See :class:`GuestClient`."""
+
+    kinds: ClassVar[frozenset[GuestKind]] = frozenset({GuestKind.LAYERED, GuestKind.DIRECT})
+
+    def __init__(self, driver: SessionDriver) -> None:
+        self._client = NvxcClient(driver)
+
+    def greet(self, deadline: Deadline) -> int:
+        """See the protocol."""
+        self._client.ping(deadline)
+        return int(self._client.features(deadline))
+
+    def maps(self, table: Sequence[MapAction], deadline: Deadline) -> None:
+        """See the protocol. A layered guest takes its shares by token, so its table is empty."""
+        self._client.maps([MapEntry(one.source, one.target, one.read_only) for one in table], deadline)
+
+    def exec(self, request: ExecRequest, output: Callable[[Stream, bytes], None], deadline: Deadline) -> ExecResult:
+        """See the protocol."""
+        return self._client.exec(request, output, deadline)
+
+    def stop(self, deadline: Deadline) -> None:
+        """See the protocol."""
+        self._client.stop(deadline)
 
 
 def read_capability(reader: Reader) -> bytes:

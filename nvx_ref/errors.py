@@ -138,8 +138,8 @@ class LaunchFailed(NvxError):  # noqa: N818
     """The VMM was not started, or ended before it was ready.
 
     Args:
-        category: The outcome report's category, where the VMM published one.
-        status: The outcome report's status code, where the VMM published one.
+        category: The outcome report's category, where the VMM published one; else the word of a guest that refused.
+        status: The outcome report's status code, where the VMM published one; else the refusing guest's.
     """
 
     code = "LaunchFailed"

@@ -13,12 +13,12 @@ import msgspec
 
 from nvx_ref import errors, supervisor
 from nvx_ref.configuration import SandboxConfiguration, decode, encode
-from nvx_ref.control import open_session, read_capability
+from nvx_ref.control import NvxcGuest, open_session, read_capability
 from nvx_ref.deadline import MAX_SECONDS, Deadline
 from nvx_ref.images import check_binding, check_scratch, read_identity
-from nvx_ref.nvxc import NvxcClient
+from nvx_ref.nvxc import GuestRefused
 from nvx_ref.outcome import decode_outcome
-from nvx_ref.plan import prepare
+from nvx_ref.plan import check_exports, prepare
 from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.steps import Step, ignore
 from nvx_ref.store import RuntimeIdentity, Store, names
@@ -35,7 +35,8 @@ from nvx_ref.verdicts import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nvx_ref.nvxc import ExecRequest, ExecResult, Feature, Stream
+    from nvx_ref.control import GuestClient
+    from nvx_ref.nvxc import ExecRequest, ExecResult, Stream
     from nvx_ref.outcome import Outcome
     from nvx_ref.steps import Observer
     from nvx_ref.store import LockedStore, Reader
@@ -70,6 +71,7 @@ class Orchestrator:
         root: The directory that holds the sandboxes' directories.
         observer: Called with each step once it has happened.
         authorise: The caller's policy, asked before anything of a launch is written; it raises ``Refused`` to say no.
+        guest: What speaks to the guests' agent; an external orchestrator's own for ``adapter`` guests.
     """
 
     def __init__(
@@ -78,10 +80,12 @@ class Orchestrator:
         *,
         observer: Observer = ignore,
         authorise: Callable[[SandboxConfiguration], None] | None = None,
+        guest: type[GuestClient] = NvxcGuest,
     ) -> None:
         self.store = Store(root, observer=observer)
         self._observe = observer
         self._authorise = authorise
+        self._guest = guest
 
     def provision(self, name: str, configuration: SandboxConfiguration, *, deadline: Deadline) -> None:
         """Create a sandbox; nothing is started, and no image content is read.
@@ -91,9 +95,10 @@ class Orchestrator:
         Raises:
             AlreadyExists: It is provisioned.
             Busy: Another transition was in progress until the deadline.
-            Refused: The name isn't one, OpenVMM couldn't serve an endpoint there, or an image changed since it was
-                verified.
+            Refused: The name isn't one, OpenVMM couldn't serve an endpoint there, nobody here speaks to such a guest,
+                an export reaches the sandbox's own files, or an image changed since it was verified.
         """
+        self._require_spoken(configuration)
         # A sandbox whose endpoint OpenVMM couldn't serve would never start: better to hear it now.
         endpoints.choose(self.store.path(name))
         with self.store.lock_provision(name, deadline=deadline) as locked:
@@ -106,7 +111,10 @@ class Orchestrator:
                     hint="deprovision it first",
                     detail="already-provisioned",
                 )
-            check_binding(configuration.distro).close()
+            if configuration.plan.exports is not None:
+                check_exports(configuration.plan.exports, configuration.protected(locked.path))
+            if configuration.distro is not None:
+                check_binding(configuration.distro).close()
             if configuration.scratch is not None:
                 check_scratch(configuration.scratch).close()
             self._observe(Step.PROVISION_BINDING)
@@ -131,12 +139,17 @@ class Orchestrator:
         with self.store.lock_existing(name, deadline=deadline) as locked:
             self._observe(Step.START_LOCKED)
             configuration = _configuration(locked)
+            self._require_spoken(configuration)
             found = supervisor.reattach(locked, _identity(configuration), supervisor.peer_probe, deadline=deadline)
             require_stopped(found, locked.path)
             self._observe(Step.START_RECOVERED)
             identity = read_identity(configuration.artifacts)
             with prepare(
-                configuration.plan, configuration.artifacts, distro=configuration.distro, scratch=configuration.scratch
+                configuration.plan,
+                configuration.artifacts,
+                distro=configuration.distro,
+                scratch=configuration.scratch,
+                protected=configuration.protected(locked.path),
             ) as prepared:
                 self._observe(Step.START_INPUTS_CHECKED)
                 if self._authorise is not None:
@@ -149,7 +162,7 @@ class Orchestrator:
 
                 with supervisor.launch(locked, identity, command) as starting:
                     try:
-                        return self._bring_up(starting, deadline)
+                        return self._bring_up(starting, configuration, deadline)
                     except errors.NvxError as error:
                         raise self._failed(locked, starting, error, deadline) from error
 
@@ -173,13 +186,15 @@ class Orchestrator:
             SessionFailed: The session broke or ended.
         """
         with self.store.peek(name) as reader:
-            identity = _identity(_configuration(reader))
+            configuration = _configuration(reader)
+            self._require_spoken(configuration)
+            identity = _identity(configuration)
             verdict = supervisor.inspect(self.store, name, identity)
             with require_live(verdict, reader.path) as vmm:
                 capability = read_capability(reader)
                 with open_session(vmm.endpoint, capability, vmm.process, deadline) as driver:
                     driver.attach(deadline)
-                    return NvxcClient(driver).exec(request, output, Deadline.after(MAX_SECONDS))
+                    return self._guest(driver).exec(request, output, Deadline.after(MAX_SECONDS))
 
     def stop(self, name: str, *, deadline: Deadline, force_within: float | None = None) -> Stopped:
         """Ask the guest to stop, wait for the VMM's exit, and clear its record.
@@ -254,27 +269,38 @@ class Orchestrator:
             require_stopped(verdict, locked.path)
             locked.remove(deadline=deadline)
 
-    def _bring_up(self, starting: Starting, deadline: Deadline) -> Started:
-        """Let a launched VMM prove itself, then commit (622.scope4.f)."""
+    def _require_spoken(self, configuration: SandboxConfiguration) -> None:
+        kind = configuration.plan.guest.kind
+        if kind not in self._guest.kinds:
+            raise errors.Refused(
+                f"this orchestrator doesn't speak to the agent of a guest of kind {kind.value}",
+                subject="guest",
+                hint="use the orchestrator that it was made for",
+                detail="guest-kind",
+            )
+
+    def _bring_up(self, starting: Starting, configuration: SandboxConfiguration, deadline: Deadline) -> Started:
+        """Let a launched VMM prove itself, hand over its mappings in order, then commit (622.scope4.f)."""
+        exports = configuration.plan.exports
         with open_session(starting.endpoint, starting.capability, starting.process, deadline) as driver:
             self._observe(Step.START_ENDPOINT_UP)
             ready = driver.attach(deadline)
-            client = NvxcClient(driver)
-            client.ping(deadline)
-            features: Feature = client.features(deadline)
+            guest = self._guest(driver)
+            features = guest.greet(deadline)
             self._observe(Step.START_SESSION_READY)
-            # A layered guest takes its shares by token, so its table of mappings is empty: no request.
-            client.maps((), deadline)
+            guest.maps(exports.mappings if exports is not None else (), deadline)
             self._observe(Step.START_MAPS_APPLIED)
             with starting.commit() as vmm:
-                return Started(vmm.record.process.pid, ready.instance.hex(), ready.epoch, int(features))
+                return Started(vmm.record.process.pid, ready.instance.hex(), ready.epoch, features)
 
     def _failed(
         self, locked: LockedStore, starting: Starting, error: errors.NvxError, deadline: Deadline
     ) -> errors.NvxError:
         """End a start that failed, and say why in the VMM's own words where it published them."""
-        if isinstance(error, errors.VmmExited) or error.detail in _CLOSED_BY_VMM:
-            # It closed by itself, so it is about to say why and to exit (contract nvx-host 2.4, N5).
+        refused = error if isinstance(error, GuestRefused) else None
+        if refused or isinstance(error, errors.VmmExited) or error.detail in _CLOSED_BY_VMM:
+            # It closed by itself, so it is about to say why and to exit (contract nvx-host 2.4, N5); and a guest that
+            # refused has until the deadline to do so.
             starting.process.wait(deadline)
             self._observe(Step.FAILED_START_REPORT_AWAITED)
         try:
@@ -286,17 +312,18 @@ class Orchestrator:
         said = f"; its report says {outcome.category}, status {outcome.status_code}" if outcome else ""
         return errors.LaunchFailed(
             f"the VM didn't come up: {error}{said}",
-            category=outcome.category if outcome else None,
-            status=outcome.status_code if outcome else None,
+            category=outcome.category if outcome else refused.category if refused else None,
+            status=outcome.status_code if outcome else refused.status if refused else None,
             subject=locked.path,
             hint=f"read {names.LOG} there",
             detail=error.detail,
         )
 
     def _ask_to_stop(self, locked: LockedStore, vmm: Vmm, deadline: Deadline) -> None:
+        self._require_spoken(_configuration(locked))
         with open_session(vmm.endpoint, read_capability(locked), vmm.process, deadline) as driver:
             driver.attach(deadline)
-            NvxcClient(driver).stop(deadline)
+            self._guest(driver).stop(deadline)
 
 
 def _configuration(reader: Reader) -> SandboxConfiguration:

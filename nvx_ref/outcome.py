@@ -1,12 +1,14 @@
-"""The outcome report that a VMM publishes as it ends (contract openvmm section 4)."""
+"""The outcome reports: the one that a VMM publishes as it ends (contract openvmm section 4), and that of an exec."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from typing import Literal
 
 import msgspec
 
-from nvx_ref.errors import Malformed
+from nvx_ref.errors import Malformed, NotFound, Refused
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -44,3 +46,64 @@ def decode_outcome(raw: bytes, subject: str) -> Outcome:
         return msgspec.json.decode(raw, type=_Report).outcome
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise Malformed(f"not an outcome report: {str(error)[:200]}", subject=subject, detail="report") from None
+
+
+def encode_exec_report(category: str, status: int) -> bytes:
+    """Return the report of one executed program (contract nvx-host 2.5).
+
+    Args:
+        category: How it ended.
+        status: The status that goes with it.
+    """
+    report = {
+        "schema_version": 1,
+        "operation_id": secrets.token_hex(16),
+        "outcome": {"operation": "exec", "category": category, "status_code": status},
+    }
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+
+
+def check_destination(path: str) -> None:
+    """Refuse a place where a report can't be published, before what it would be about.
+
+    Raises:
+        NotFound: The directory is missing.
+        Refused: The directory is a link or none, or something has the name already (``detail="report"``).
+    """
+    directory = os.path.dirname(path) or os.curdir
+    if "\0" in path or not os.path.basename(path):
+        raise Refused("a file's path is needed", subject="--outcome-report", detail="report")
+    if not os.path.lexists(directory):
+        raise NotFound("its directory is missing", subject=f"--outcome-report {path}", detail="report")
+    if os.path.islink(directory) or not os.path.isdir(directory):
+        raise Refused("its directory isn't a real one", subject=f"--outcome-report {path}", detail="report")
+    if os.path.lexists(path):
+        raise _taken(path)
+
+
+def publish(path: str, data: bytes) -> None:
+    """Publish a report whole and without ever replacing anything: staged beside it, then linked.
+
+    Raises:
+        Refused: Something has the name by now, or it can't be written; nothing was replaced, and no staging file stays.
+    """
+    directory, name = os.path.split(path)
+    staged = os.path.join(directory, f".{name}.{secrets.token_hex(16)}.tmp")
+    try:
+        fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(staged, path)
+        finally:
+            os.unlink(staged)
+    except FileExistsError:
+        raise _taken(path) from None
+    except OSError as error:
+        raise Refused(f"it can't be written: {error.strerror}", subject=path, detail="report") from error
+
+
+def _taken(path: str) -> Refused:
+    return Refused("it exists already", subject=f"--outcome-report {path}", hint="name a new file", detail="report")

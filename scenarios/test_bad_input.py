@@ -228,11 +228,11 @@ def test_a_vmm_that_cannot_be_started_fails_the_start_and_leaves_the_sandbox_sto
     goldens.check("bad_input/openvmm_missing.txt", shell.notes)
 
 
-def test_a_one_shot_run_is_refused_by_name_and_its_dry_run_prints_the_command(world: World, goldens: Goldens) -> None:
+def test_a_dry_run_prints_the_command_and_where_its_bytes_go(world: World, goldens: Goldens) -> None:
     box = Sandbox(world)
     shell = Shell(world, box)
-    for extra in ([], ["--dry-run"]):
-        shell.notes.append(f"$ nvx-ref run {' '.join(extra)}".rstrip())
+    for extra in (["--explain"], ["--dry-run", "--explain"]):
+        shell.notes.append(f"$ nvx-ref run {' '.join(extra)}")
         shell.note(world.nvx_ref("run", *options(box, world), *extra))
     world.expect("run", expected=[], found=os.listdir(world.state))
     goldens.check("bad_input/run.txt", shell.notes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.deadline import until
@@ -20,29 +19,14 @@ RUNTIME_FILES = ("control.sock", "control.capability", "runtime.json", "launch.j
 """What must not stay behind once no VMM of a sandbox runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where a test may leave things.
-
-    Attributes:
-        root: The test's directory, which the harness removes afterwards.
-        state: The state root in it.
-        temporary: The directory of temporary files in it, empty at the end.
-        own: The names in ``root`` that the harness made itself.
-    """
-
-    root: str
-    state: str
-    temporary: str
-    own: frozenset[str]
-
-
 def sweep(
     *,
     host: Host,
     processes: Processes,
     evidence: Evidence,
-    places: Places,
+    root: str,
+    state: str,
+    own: frozenset[str],
     grace: Deadline,
     deadline: Deadline,
 ) -> list[str]:
@@ -52,7 +36,9 @@ def sweep(
         host: The operating system's half of the witnesses.
         processes: The process witness of the test.
         evidence: Where explanations are kept.
-        places: Where things may be left.
+        root: The test's directory, which the harness removes afterwards.
+        state: The state root in it.
+        own: The names in ``root`` that the harness made itself.
         grace: Until when a process may end by itself.
         deadline: By when what was ended must be gone.
 
@@ -60,14 +46,13 @@ def sweep(
         One line for each thing left, empty if the test was clean.
     """
     # What is on its way out is no leftover: the same second in which a held lock is looked at again.
-    until(lambda: not processes.look() and not os.listdir(places.temporary), grace)
+    until(lambda: not processes.look(), grace)
     left = [f"process {one}" for one in _end(host, processes, evidence, deadline)]
-    found = [f"mount {point}" for point in host.mounts(places.root)]
-    found += [f"socket {path}" for path in host.sockets(places.state)]
-    found += [f"file {path}" for path in _strangers(places.root, places.own)]
-    found += [f"file {path}" for path in _strangers(places.temporary, frozenset())]
+    found = [f"mount {point}" for point in host.mounts(root)]
+    found += [f"socket {path}" for path in host.sockets(state)]
+    found += [f"file {path}" for path in _strangers(root, own)]
     # The runtime files of a VMM that had to be ended here are its consequence, not a second finding.
-    return [*left, *found, *([] if left else [f"file {path}" for path in _runtime_files(places.state)])]
+    return [*left, *found, *([] if left else [f"file {path}" for path in _runtime_files(state)])]
 
 
 def _end(host: Host, processes: Processes, evidence: Evidence, deadline: Deadline) -> list[str]:

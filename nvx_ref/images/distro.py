@@ -143,6 +143,33 @@ def read_header(image: CheckedFile, image_format: ImageFormat) -> DistroHeader:
         return DistroHeader(image_format, table.disk, table.sector_size, inner.uuid, inner.block_size)
 
 
+def inspect_image(path: str, image_format: ImageFormat) -> DistroHeader:
+    """Read what the header of an image says, for a person; no more than headers is read.
+
+    Args:
+        path: The raw image.
+        image_format: What it must be; nothing is probed.
+
+    Raises:
+        NotFound, Malformed, Refused: As :func:`read_header`, and it can't be opened.
+    """
+    with open_sealed(kept_path(path, what="image"), device=True) as image:
+        return read_header(image, image_format)
+
+
+def seal_manifest(path: str) -> FileSeal | None:
+    """Return the seal of the manifest beside an image, or None if there is provably none: metadata only.
+
+    Raises:
+        Refused: What is there isn't a regular, nonempty, readable file.
+    """
+    manifest = open_manifest(kept_path(path, what="image"))
+    if manifest is None:
+        return None
+    with manifest:
+        return manifest.seal
+
+
 def verify_distro(
     path: str,
     *,

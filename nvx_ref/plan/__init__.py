@@ -31,6 +31,7 @@ from nvx_ref.plan.network import (
     NetworkPlan,
     NetworkPolicy,
     parse_forward,
+    parse_proxy,
     plan_network,
     read_policy,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "json_schema",
     "layer_token",
     "parse_forward",
+    "parse_proxy",
     "parse_rule",
     "parse_share",
     "plan_mappings",

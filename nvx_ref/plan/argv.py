@@ -41,15 +41,15 @@ class Files(msgspec.Struct, frozen=True):
 
 
 class Endpoints(msgspec.Struct, frozen=True):
-    """What a managed launch listens on and reports to.
+    """What a launch listens on and reports to.
 
     Args:
-        control: The control endpoint.
-        report: The outcome report's path.
+        control: The control endpoint of a managed launch.
+        report: The outcome report's path; a one-shot launch may go without.
     """
 
     control: str
-    report: str
+    report: str | None
 
 
 def disk_path(path: str) -> str:
@@ -99,9 +99,10 @@ def render(openvmm: Sequence[str], plan: ColdPlan, files: Files, endpoints: Endp
     if plan.lifecycle is Lifecycle.MANAGED:
         argv += ["--virtio-console", plan.machine.console, "--microvm-control-console"]
         argv += [f"listen={_endpoint(endpoints.control)}", "--microvm-control-auth-stdin"]
+    if endpoints.report is not None:
         argv += ["--microvm-report", endpoints.report]
-        if plan.machine.auth_timeout_ms is not None:
-            argv += ["--microvm-control-auth-timeout-ms", str(plan.machine.auth_timeout_ms)]
+    if plan.lifecycle is Lifecycle.MANAGED and plan.machine.auth_timeout_ms is not None:
+        argv += ["--microvm-control-auth-timeout-ms", str(plan.machine.auth_timeout_ms)]
     if plan.machine.cpu_profile is not None:
         argv += ["--cpu-profile", plan.machine.cpu_profile]
     if plan.network is not None:

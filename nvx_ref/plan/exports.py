@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
 from nvx_ref.errors import Malformed, Refused
-from nvx_ref.plan.hostpaths import check_host_text, look, within
+from nvx_ref.plan.hostpaths import check_host_text, check_protected, look, within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nvx_ref.plan.hostpaths import HostPath, Protected
 
 SHARES_TARGET = "/run/nvx/shares"
 HOSTFS_TARGET = "/run/nvx/hostfs/root"
@@ -231,15 +236,26 @@ def share_tokens(plan: ExportPlan) -> list[str]:
     return [f"nvx_share={child.name},{child.target},{child.access.value}" for child in plan.children if child.target]
 
 
-def check_exports(plan: ExportPlan) -> None:
+def check_exports(plan: ExportPlan, protected: Iterable[Protected] = ()) -> None:
     """Recheck an export at start: its roots are there without a link, and every pinned object is the same one.
+
+    Args:
+        plan: What is exported.
+        protected: What it may not reach: a mount may have come between since it was planned.
 
     Raises:
         NotFound: A root or a pinned object is missing.
-        Refused: Something was replaced (``detail="pin"``), or a link is in a path now.
+        Refused: Something was replaced (``detail="pin"``), a link is in a path now, or a protected path is reached
+            (``detail="protected"``).
     """
-    for child in plan.children:
-        look(child.host, what="shared path")
+    roots = [look(child.host, what="shared path") for child in plan.children]
+    shown: list[HostPath] = []
+    for child, root in zip(plan.children, roots, strict=True):
+        if child.host in child.denied:
+            shown += [look(path, what="shared path", special=True) for path in child.allowed]
+        else:
+            shown.append(root)
+    check_protected(shown, protected)
     for pin in plan.pins:
         found = look(pin.path, what="pinned path", special=True)
         if found.identity != (pin.device, pin.file):

@@ -28,12 +28,14 @@ class Protected(msgspec.Struct, frozen=True):
     """A path that no share may reach, chosen by the caller.
 
     Args:
-        path: An existing file or directory, for example a sandbox's state directory or an image.
+        path: A file or directory, for example a sandbox's state directory or an image.
         what: What it is, for the error.
+        planned: It may not be there yet; then whatever would show it, once it is made, reaches it.
     """
 
     path: str
     what: str
+    planned: bool = False
 
 
 class HostPath(msgspec.Struct, frozen=True):
@@ -158,7 +160,7 @@ def check_protected(shown: Sequence[HostPath], protected: Iterable[Protected]) -
         NotFound: A protected path is missing.
         Refused: Something shown holds a protected path, or lies in one (``detail="protected"``).
     """
-    guarded = [(one, look(os.path.realpath(one.path), what=one.what)) for one in protected]
+    guarded = [(one, _guarded(one)) for one in protected]
     if not guarded or not shown:
         return
     mounts = files.read_mounts()
@@ -174,6 +176,18 @@ def check_protected(shown: Sequence[HostPath], protected: Iterable[Protected]) -
                 hint="share another directory",
                 detail="protected",
             )
+
+
+def _guarded(one: Protected) -> HostPath:
+    path = os.path.realpath(one.path)
+    if not one.planned or os.path.lexists(path):
+        return look(path, what=one.what, special=True)
+    above = os.path.dirname(path)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    found = look(above, what=one.what)
+    # What isn't there has no identity, so nothing lies in it; its ancestors have theirs, and hold it.
+    return HostPath(path, True, (-1, -1), found.chain, found.owner)
 
 
 def reaches(mounts: list[Reach], path: str) -> list[Reach]:

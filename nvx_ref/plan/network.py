@@ -117,6 +117,26 @@ def parse_forward(text: str) -> Forward:
     return Forward(Protocol(fields[0]), int(fields[1]), int(fields[2]))
 
 
+def parse_proxy(text: str, address: str) -> int:
+    """Read ``GATEWAY:PORT``, the value of ``--network-proxy``, and return the port.
+
+    Args:
+        text: The value.
+        address: The guest's address and prefix, whose gateway it must name.
+
+    Raises:
+        Malformed: It has another form, or the address isn't one.
+        Refused: It names another host (``detail="proxy"``).
+    """
+    network = guest_network(address)
+    host, _, port = text.rpartition(":")
+    if not host or not is_port(port):
+        raise Malformed(f"{text!r} isn't IPV4:PORT", subject="proxy", detail="proxy")
+    if host != network.gateway:
+        raise Refused(f"a proxy listens at the gateway, {network.gateway}", subject="proxy", detail="proxy")
+    return int(port)
+
+
 def plan_network(policy: NetworkPolicy | None) -> NetworkPlan | None:
     """Lower a policy. None means no network device: no policy, or one that lets nothing pass.
 
@@ -204,6 +224,7 @@ __all__ = [
     "NetworkPolicy",
     "network_options",
     "parse_forward",
+    "parse_proxy",
     "plan_network",
     "read_policy",
 ]

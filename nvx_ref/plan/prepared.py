@@ -15,10 +15,12 @@ from nvx_ref.plan.model import Upper
 from nvx_ref.plan.tokens import caller_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
     from nvx_ref.images import Artifacts, CheckedFile, DistroBinding, ScratchBinding
+    from nvx_ref.plan.hostpaths import Protected
     from nvx_ref.plan.model import ColdPlan
 
 
@@ -50,11 +52,12 @@ class PreparedLaunch:
         *,
         distro: DistroBinding | None = None,
         scratch: ScratchBinding | None = None,
+        protected: Iterable[Protected] = (),
     ) -> None:
         _check_parts(plan, distro, scratch)
         caller_text(plan)
         if plan.exports is not None:
-            check_exports(plan.exports)
+            check_exports(plan.exports, protected)
         self.plan = plan
         self._openvmm = artifacts.openvmm
         with ExitStack() as stack:
@@ -64,12 +67,12 @@ class PreparedLaunch:
             self.initramfs = stack.enter_context(check_plain(artifacts.initramfs, "initramfs"))
             self._stack = stack.pop_all()
 
-    def command(self, *, endpoint: str, report: str) -> Command:
+    def command(self, *, endpoint: str, report: str | None) -> Command:
         """Render the command for one endpoint.
 
         Args:
-            endpoint: Where the VMM shall listen.
-            report: Where it shall write its outcome.
+            endpoint: Where the VMM shall listen; a one-shot launch has no use for it.
+            report: Where it shall write its outcome, or None for a one-shot launch without one.
 
         Raises:
             Refused: The command isn't one that OpenVMM would take as it is meant.
@@ -107,6 +110,7 @@ def prepare(
     *,
     distro: DistroBinding | None = None,
     scratch: ScratchBinding | None = None,
+    protected: Iterable[Protected] = (),
 ) -> PreparedLaunch:
     """Check a launch's inputs by metadata and open them for the VMM: no content is read (622.acc.8).
 
@@ -118,6 +122,7 @@ def prepare(
         artifacts: OpenVMM, kernel and initramfs.
         distro: The distro's binding; needed unless the guest is direct.
         scratch: The scratch's; needed for the ext4 upper, and for no other.
+        protected: What no export may reach (:func:`nvx_ref.plan.exports.check_exports`).
 
     Returns:
         The launch, to be used as a context manager.
@@ -128,7 +133,7 @@ def prepare(
             sandbox owns the scratch; a pinned object was replaced; or the command line is over its budget. Nothing
             stays open.
     """
-    return PreparedLaunch(plan, artifacts, distro=distro, scratch=scratch)
+    return PreparedLaunch(plan, artifacts, distro=distro, scratch=scratch, protected=protected)
 
 
 def _check_parts(plan: ColdPlan, distro: DistroBinding | None, scratch: ScratchBinding | None) -> None:

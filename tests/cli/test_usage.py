@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("provision", "start", "exec", "stop", "deprovision", "status", "run")
+COMMANDS = ("provision", "start", "exec", "stop", "deprovision", "status", "run", "image")
 
 
 def nvx_ref(*words: str) -> subprocess.CompletedProcess[str]:
@@ -80,11 +80,38 @@ def test_a_directory_that_is_none_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_one_shot_run_is_refused_by_name(tmp_path: Path) -> None:
-    run = nvx_ref("run", "--distro", "d", "--format", "erofs", "--ram-upper")
+RUN = ("run", "--distro", "d", "--format", "erofs", "--ram-upper")
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        (("--explain",), "error: --explain: it needs --dry-run"),
+        (("--mount-deny", "x"), "error: --mount-deny: it needs a --mount"),
+        (("--mount-owner", "caller"), "error: --mount-owner: it needs a --mount"),
+        (("--mount", "/a"), "error: mount: '/a' isn't GUEST,HOST[,ro|rw]"),
+        (("--mount", "/a,/b", "--mount-write", "/c"), "error: --mount-write /c: it lies in no --mount"),
+        (("--net", "10.0.0.2/24"), "error: --net: --net and --network-profile portable go together"),
+        (("--network-profile", "portable"), "error: --net: --net and --network-profile portable go together"),
+        (("--network-egress", "allow"), "error: --net: the network's flags need"),
+        (("--host-loopback", "allow"), "error: --net: the network's flags need"),
+        (("--network-egress-policy-file", "f", "--network-egress", "deny"), "excludes --network-egress"),
+        (("--network-egress-policy-file", "missing"), "error: --network-egress-policy-file missing: there is no such"),
+        (("--outcome-report", "."), "error: --outcome-report"),
+        (("--outcome-report", "no/where"), "its directory is missing"),
+        # The entrypoint is checked before the network's pairing, and both before any file is looked for.
+        (("--entrypoint", "/lib/systemd/systemd", "--net", "10.0.0.2/24"), "systemd is not an entrypoint"),
+        (("--scratch", "s", "--entrypoint", "/lib/systemd/systemd"), "exactly one of --scratch and --ram-upper"),
+    ],
+)
+def test_flags_that_need_or_exclude_others_are_refused_before_any_file(
+    words: tuple[str, ...], fragment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = nvx_ref(*RUN, *words)
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr.startswith("error: run: ")
-    assert "--dry-run" in run.stderr
+    assert fragment in run.stderr
+    assert run.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

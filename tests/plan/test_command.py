@@ -258,9 +258,17 @@ def test_an_adapters_choices_go_behind_the_report(plan: ColdPlan) -> None:
 
 
 def test_a_one_shot_launch_has_no_control(plan: ColdPlan) -> None:
-    argv = render(["vmm"], msgspec.structs.replace(plan, lifecycle=Lifecycle.ONE_SHOT), DESCRIPTORS, ENDPOINTS)
+    argv = render(
+        ["vmm"], msgspec.structs.replace(plan, lifecycle=Lifecycle.ONE_SHOT), DESCRIPTORS, Endpoints("none", None)
+    )
     assert argv[argv.index("--microvm-lifecycle") + 1] == "one-shot"
     assert not [word for word in argv if "control" in word or "console" in word or "report" in word]
+
+
+def test_a_one_shot_launch_may_report(plan: ColdPlan) -> None:
+    argv = render(["vmm"], msgspec.structs.replace(plan, lifecycle=Lifecycle.ONE_SHOT), DESCRIPTORS, ENDPOINTS)
+    assert argv[argv.index("--microvm-report") + 1] == ENDPOINTS.report
+    assert not [word for word in argv if "control" in word or "console" in word]
 
 
 @pytest.mark.parametrize("path", ["/a,b", "/a;b", "/a[b", "/a]b", "/a.vhd", "/a.VHDX", "/a.vmgs", "/a.iso"])

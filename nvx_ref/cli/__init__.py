@@ -1,0 +1,62 @@
+"""The `nvx-ref` command: flags in, one line out, one exit status.
+
+It parses, calls :class:`nvx_ref.orchestrator.Orchestrator` and prints. Usage errors exit with 2; every other failure is
+one line that starts ``error: `` and exits with 1; Ctrl-C prints ``Interrupted`` and exits with 130. ``exec`` exits with
+the workload's own status, ``run`` with OpenVMM's. (contract nvx-host 2.2)
+
+This package is the only importer of click.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from nvx_ref.cli.commands import commands
+from nvx_ref.errors import NvxError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERRUPTED = 130
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit status; a user never sees a traceback.
+
+    Args:
+        arguments: The words after the program's name.
+
+    Returns:
+        0, the workload's or OpenVMM's status, 1 for a refusal or failure, 2 for a usage error, 130 after Ctrl-C.
+    """
+    try:
+        result = commands.main(args=list(arguments), prog_name="nvx-ref", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted", err=True)
+        return INTERRUPTED
+    except NvxError as error:
+        click.echo(f"error: {error}", err=True)
+        return 1
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        return 1
+    except OSError as error:
+        click.echo(f"error: {_os_reason(error)}", err=True)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _os_reason(error: OSError) -> str:
+    reason = error.strerror or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run_command(sys.argv[1:]))
