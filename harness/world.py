@@ -20,6 +20,7 @@ from harness import python, witness
 from harness.channel import Channel
 from harness.deadline import Clock, until
 from harness.errors import Finding, HarnessError, Late
+from harness.sut.process import Started
 from harness.sut.program import Program
 from harness.witness.evidence import Evidence
 from harness.witness.leftovers import sweep
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from harness.backends.contract import Artifacts, Backend
     from harness.deadline import Deadline
     from harness.settings import Settings
+    from harness.sut.process import Source
 
 OPERATION = 30.0
 """Seconds that an operation of an orchestrator may take before the scenario gives up on it."""
@@ -137,8 +139,25 @@ class World:
             raise HarnessError(f"{path}: endpoints of scenarios stay under {ENDPOINT_LIMIT} bytes")
         return path
 
-    def orchestrator(self) -> Program:
-        """Start the orchestrator under test and wait for its hello."""
+    def orchestrator(self, source: Source | None = None) -> Program:
+        """Start the orchestrator under test and wait for its hello.
+
+        Args:
+            source: Makes its process; None starts a real one.
+        """
+        program = Program(
+            source or self._started(),
+            host=self.host,
+            errors=os.path.join(self.root, "out", f"orchestrator-{len(self._programs)}.txt"),
+            cwd=self.root,
+            started=self.processes.own,
+        )
+        self._programs.append(program)
+        program.ready(self.soon())
+        self.evidence.learn()
+        return program
+
+    def _started(self) -> Started:
         if self._settings.orchestrator is not None:
             command = shlex.split(self._settings.orchestrator)
         else:
@@ -147,18 +166,7 @@ class World:
                 packages=("harness", "nvx_ref", "msgspec"),
                 body="from harness.sut.reference import main\n\nsys.exit(main())\n",
             )
-        program = Program(
-            command,
-            host=self.host,
-            errors=os.path.join(self.root, "out", f"orchestrator-{len(self._programs)}.txt"),
-            cwd=self.root,
-            environment=environment(),
-            started=self.processes.own,
-        )
-        self._programs.append(program)
-        program.ready(self.soon())
-        self.evidence.learn()
-        return program
+        return Started(command, environment=environment())
 
     def nvx_ref(self, *arguments: str) -> Completed:
         """Run the reference's command line to its end, as a user would; its output goes to files."""

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import os
 import selectors
-import subprocess
 import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
 from harness.errors import Finding, HarnessError, Late
-from harness.python import as_text
 from harness.sut.protocol import Answer, Args, Hello, Hit, decode, encode, mapping, read_hello
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Self
 
     from harness.deadline import Deadline
+    from harness.sut.process import Source
     from harness.witness.contract import Host, Pin
 
 CHUNK = 65536
 Crash = tuple[str, int]
-"""A step and the hit at which it is meant."""
+"""A step or event, and the hit at which it is meant."""
 
 
 class ProgramEnded(Finding):
@@ -35,39 +34,28 @@ class ProgramEnded(Finding):
 
     Args:
         status: Its exit status, negative for a signal.
-        steps: What the operation had announced.
+        passed: What the operation had announced.
     """
 
-    def __init__(self, where: str, status: int, steps: tuple[Hit, ...], said: str) -> None:
-        last = f" after {steps[-1]}" if steps else ""
+    def __init__(self, where: str, status: int, passed: tuple[Hit, ...], said: str) -> None:
+        last = f" after {passed[-1]}" if passed else ""
         super().__init__(where, expected="an answer", found=f"the orchestrator ended with {status}{last}{said}")
         self.status = status
-        self.steps = steps
+        self.passed = passed
 
 
 class Program:
     """One process of the orchestrator under test.
 
     Args:
-        command: What to start.
+        source: Makes the process.
         host: Pins it.
         errors: The file that takes its error output, appended.
         cwd: Its working directory.
-        environment: Its whole environment.
         started: Told of its PID at once.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        host: Host,
-        errors: str,
-        cwd: str,
-        environment: dict[str, str],
-        started: Callable[[int], None],
-    ) -> None:
-        self.command = list(command)
+    def __init__(self, source: Source, *, host: Host, errors: str, cwd: str, started: Callable[[int], None]) -> None:
         self.errors = errors
         self.transcript: list[bytes] = []
         self.hello: Hello | None = None
@@ -75,18 +63,16 @@ class Program:
         self._lines: deque[dict[str, object]] = deque()
         self._next = 0
         self._running: Operation | None = None
-        with open(errors, "ab") as file:
-            self._child = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, cwd=cwd, env=environment
-            )
-        started(self._child.pid)
+        self._child = source.begin(errors=errors, cwd=cwd)
+        self._status: int | None = None
         self.pid = self._child.pid
+        started(self.pid)
         pin = host.pin(self.pid)
-        if pin is None or self._child.stdin is None or self._child.stdout is None:
-            raise HarnessError(f"{as_text(command)} can't be held")
+        if pin is None:
+            raise HarnessError(f"orchestrator with pid {self.pid} can't be held")
         self._pin: Pin = pin
-        self._requests = self._child.stdin
-        self._answers = self._child.stdout
+        self._requests = self._child.requests
+        self._answers = self._child.answers
         self._open = True
         _unblock(self._answers.fileno())
 
@@ -102,7 +88,9 @@ class Program:
             self.hello = read_hello(self._read("hello", deadline))
         return self.hello
 
-    def begin(self, op: str, args: Args, *, pause: Crash | None = None, leave: Crash | None = None) -> Operation:
+    def begin(
+        self, op: str, args: Args, *, pause: Crash | None = None, leave: Crash | None = None, audit: bool = False
+    ) -> Operation:
         """Ask for an operation and return at once.
 
         Args:
@@ -110,6 +98,7 @@ class Program:
             args: Its arguments.
             pause: Where it shall wait to be resumed or killed.
             leave: Where it shall end by itself, without any clean-up.
+            audit: Whether it shall announce what its run-time reports of writes and locks, too.
         """
         if self._running is not None:
             raise HarnessError(f"{self._running.where} hasn't ended yet")
@@ -119,6 +108,8 @@ class Program:
             request["pause"] = list(pause)
         if leave is not None:
             request["exit"] = list(leave)
+        if audit:
+            request["audit"] = True
         self._running = Operation(self, self._next, op, pause)
         self._send(request)
         return self._running
@@ -132,32 +123,40 @@ class Program:
         """
         return self.begin(op, args).answer(deadline)
 
-    def crash(self, op: str, args: Args, at: Crash, way: str, deadline: Deadline) -> tuple[Hit, ...]:
-        """Have the program crash in an operation, and return the steps that it had announced.
+    def crash(
+        self, op: str, args: Args, at: Crash, way: str, deadline: Deadline, *, audit: bool = False
+    ) -> tuple[Hit, ...]:
+        """Have the program crash in an operation, and return what it had announced.
 
         Args:
             op: The operation.
             args: Its arguments.
-            at: The step and its hit.
+            at: The step or event, and its hit.
             way: ``exit``, by itself and without clean-up, or ``kill``, from outside while it is held there.
             deadline: By when it must have crashed.
+            audit: Whether ``at`` is an event.
 
         Raises:
             Finding: The operation ended without passing there.
         """
-        running = self.begin(op, args, pause=at if way == "kill" else None, leave=at if way == "exit" else None)
-        step = Hit(*at)
+        pause, leave = (at, None) if way == "kill" else (None, at)
+        running = self.begin(op, args, pause=pause, leave=leave, audit=audit)
+        return self.crashed(running, at, way, deadline)
+
+    def crashed(self, running: Operation, at: Crash, way: str, deadline: Deadline) -> tuple[Hit, ...]:
+        """Have a running operation crash where its request says so; as :meth:`crash`."""
         if way == "kill":
             running.wait_paused(deadline)
             self.kill(deadline)
-            return tuple(running.steps)
+            return tuple(running.passed)
         try:
             answer = running.answer(deadline)
         except ProgramEnded as ended:
-            if ended.steps and ended.steps[-1] == step:
-                return ended.steps
+            if ended.passed and ended.passed[-1] == Hit(*at):
+                return ended.passed
             raise
-        raise Finding(f"{op} crashed at {step}", expected="that it fires", found=f"{answer} after {running.trace()}")
+        where = f"{running.op} crashed at {Hit(*at)}"
+        raise Finding(where, expected="that it fires", found=f"{answer} after {running.trace()}")
 
     def kill(self, deadline: Deadline) -> None:
         """End it from outside, with no chance to clean up."""
@@ -172,7 +171,7 @@ class Program:
         Returns:
             Whether it ended by itself.
         """
-        if self._child.returncode is not None:
+        if self._status is not None:
             return True
         self._requests.close()
         willing = deadline is not None and self._pin.wait(deadline)
@@ -183,11 +182,11 @@ class Program:
 
     def has_exited(self) -> bool:
         """Tell whether its process has ended."""
-        return self._child.returncode is not None or self._pin.has_exited()
+        return self._status is not None or self._pin.has_exited()
 
     def take(self, operation: Operation, deadline: Deadline) -> dict[str, object]:
         """Return the next message of the running operation."""
-        message = self._read(operation.where, deadline, tuple(operation.steps))
+        message = self._read(operation.where, deadline, tuple(operation.passed))
         if message.get("id") != operation.number:
             raise HarnessError(f"{operation.where}: the orchestrator answered another request: {message!r}")
         return message
@@ -210,7 +209,7 @@ class Program:
             # Its end is noticed, and told with its status, by whoever waits for the answer.
             return
 
-    def _read(self, where: str, deadline: Deadline, steps: tuple[Hit, ...] = ()) -> dict[str, object]:
+    def _read(self, where: str, deadline: Deadline, passed: tuple[Hit, ...] = ()) -> dict[str, object]:
         while not self._lines:
             with selectors.DefaultSelector() as selector:
                 if self._open:
@@ -223,10 +222,9 @@ class Program:
                 # What it wrote last may have come between the two looks.
                 if self._drain() and self._lines:
                     continue
-                self._finish()
-                raise ProgramEnded(where, self._child.returncode, steps, self._last_words())
+                raise ProgramEnded(where, self._finish(), passed, self._last_words())
             if not ready and deadline.expired():
-                found = f"nothing after {steps[-1]}" if steps else "nothing"
+                found = f"nothing after {passed[-1]}" if passed else "nothing"
                 raise Late(where, expected="an answer of the orchestrator", found=found)
         return self._lines.popleft()
 
@@ -242,11 +240,12 @@ class Program:
         self._lines.extend(decode(line) for line in lines)
         return self._open
 
-    def _finish(self) -> None:
-        self._child.wait()
+    def _finish(self) -> int:
+        self._status = self._child.wait()
         self._requests.close()
         self._answers.close()
         self._pin.close()
+        return self._status
 
     def _last_words(self) -> str:
         with open(self.errors, "rb") as file:
@@ -258,7 +257,8 @@ class Operation:
     """One operation of a program, from its request to its answer.
 
     Attributes:
-        steps: What it has announced, in order.
+        passed: What it has announced, steps and events, in order.
+        steps: The steps of it.
     """
 
     def __init__(self, program: Program, number: int, op: str, pause: Crash | None) -> None:
@@ -267,16 +267,17 @@ class Operation:
         self._ended: Answer | None = None
         self.number = number
         self.op = op
+        self.passed: list[Hit] = []
         self.steps: list[Hit] = []
 
     @property
     def where(self) -> str:
         """What a failure text calls it."""
-        return f"{self.op} at {self.steps[-1]}" if self.steps else self.op
+        return f"{self.op} at {self.passed[-1]}" if self.passed else self.op
 
     def trace(self) -> str:
-        """Return the announced steps as one clause."""
-        return " ".join(str(step) for step in self.steps) or "no step"
+        """Return what it has announced as one clause."""
+        return " ".join(str(hit) for hit in self.passed) or "no step"
 
     def wait_paused(self, deadline: Deadline) -> Hit:
         """Wait until it is held where a pause was asked.
@@ -288,12 +289,22 @@ class Operation:
         if self._pause is None:
             raise HarnessError(f"{self.op}: no pause was asked")
         wanted = Hit(*self._pause)
-        while self._ended is None:
-            self._step(deadline)
-            if self.steps and self.steps[-1] == wanted:
-                return wanted
+        if self.reach(self._pause, deadline):
+            return wanted
         found = f"{self._ended} after {self.trace()}"
         raise Finding(f"{self.op} held at {wanted}", expected="that it gets there", found=found)
+
+    def reach(self, at: Crash, deadline: Deadline) -> bool:
+        """Wait until it announces a step or event; False if it ends before that.
+
+        Raises:
+            ProgramEnded: The program ended before that.
+        """
+        while Hit(*at) not in self.passed:
+            if self._ended is not None:
+                return False
+            self._step(deadline)
+        return True
 
     def resume(self) -> None:
         """Let it go on from where it is held."""
@@ -309,6 +320,9 @@ class Operation:
         match self._program.take(self, deadline):
             case {"step": str(step), "hit": int(hit)}:
                 self.steps.append(Hit(step, hit))
+                self.passed.append(self.steps[-1])
+            case {"event": str(event), "hit": int(hit)}:
+                self.passed.append(Hit(event, hit))
             case {"ok": True, **rest}:
                 self._ended = Answer(ok=True, result=mapping(rest.get("result")), steps=tuple(self.steps))
                 self._program.done()

@@ -6,6 +6,10 @@ wait at the first hit of a step, or ``"exit": [...]`` where it shall end there w
 program whose ``ways`` hold ``"exit"``). It announces every step as ``{"id": 1, "step": "start.spawned", "hit": 1}``,
 waits for ``{"resume": 1}`` where a pause was asked, may send ``{"id": 1, "output": ...}`` of its own, and ends with
 ``{"id": 1, "ok": true, "result": {...}}`` or ``{"id": 1, "ok": false, "code": "Busy", "message": "..."}``.
+
+A program whose ``ways`` hold ``"audit"`` takes ``"audit": true``, too: then it announces what its own run-time reports
+of writes and locks, each before it happens, as ``{"id": 1, "event": "rename:...", "hit": 1}``, and ``pause`` and
+``exit`` may name such an event (:mod:`harness.sut.audit`).
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One step, announced for the n-th time in an operation."""
+    """One step or event, announced for the n-th time in an operation."""
 
     step: str
     hit: int

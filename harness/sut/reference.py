@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.sut.audit import Points, listen
 from harness.sut.protocol import CRASHED, PROTOCOL
 from nvx_ref.configuration import SandboxRequest, configure
 from nvx_ref.deadline import Deadline
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 Result = dict[str, object]
 
+WAYS = ["exit", "audit"]
+"""What a request may ask of this program beyond a pause."""
+
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
     """One line of the harness.
@@ -36,8 +40,9 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
         id: What the answer carries.
         op: The operation.
         args: Its arguments.
-        pause: The step, and its hit, at which to wait.
-        exit: The step, and its hit, at which to end without any clean-up.
+        pause: The step or event, and its hit, at which to wait.
+        exit: The step or event, and its hit, at which to end without any clean-up.
+        audit: Whether to announce the events that Python's own audit hook reports, too.
     """
 
     id: int
@@ -45,6 +50,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     args: dict[str, msgspec.Raw] = {}
     pause: tuple[str, int] | None = None
     exit: tuple[str, int] | None = None
+    audit: bool = False
 
 
 class Resume(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,28 +92,40 @@ class Lines:
 
 
 class Announcer:
-    """The observer: announces each step, and holds or ends the process where the request says so."""
+    """The observer: announces each step and event, and holds or ends the process where the request says so."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._hits: dict[Step, int] = {}
+        self._hits: dict[str, int] = {}
         self._request: Request | None = None
 
     def begin(self, request: Request) -> None:
-        """Count the steps of a request from here on."""
+        """Count the steps, and the events if it wants them, of a request from here on."""
         self._request = request
         self._hits = {}
+        if request.audit:
+            root, name = (msgspec.json.decode(request.args[word], type=str) for word in ("root", "name"))
+            points = Points(root, name)
+            listen(lambda event, arguments: self._pass("event", points.name(event, arguments)))
+
+    def end(self) -> None:
+        """Announce nothing more."""
+        listen(None)
+        self._request = None
 
     def __call__(self, step: Step) -> None:
         """Take one step that has happened."""
+        self._pass("step", step.value)
+
+    def _pass(self, kind: str, name: str | None) -> None:
         request = self._request
-        if request is None:
+        if request is None or name is None:
             return
-        hit = self._hits[step] = self._hits.get(step, 0) + 1
-        self._lines.say({"id": request.id, "step": step.value, "hit": hit})
-        if request.exit == (step.value, hit):
+        hit = self._hits[name] = self._hits.get(name, 0) + 1
+        self._lines.say({"id": request.id, kind: name, "hit": hit})
+        if request.exit == (name, hit):
             os._exit(CRASHED)
-        if request.pause == (step.value, hit):
+        if request.pause == (name, hit):
             line = self._lines.read()
             # The end of the requests here means that the harness is gone; a clean-up would be an answer of its own.
             if not line or msgspec.json.decode(line, type=Resume).resume != request.id:
@@ -182,7 +200,7 @@ def serve(lines: Lines) -> None:
     announcer = Announcer(lines)
     operations = Operations(announcer)
     steps = [step.value for step in Step]
-    hello = {"protocol": PROTOCOL, "operations": [*operations.table], "steps": steps, "needs": [], "ways": ["exit"]}
+    hello = {"protocol": PROTOCOL, "operations": [*operations.table], "steps": steps, "needs": [], "ways": WAYS}
     lines.say({"hello": hello})
     while line := lines.read():
         request = msgspec.json.decode(line, type=Request)
@@ -194,6 +212,7 @@ def serve(lines: Lines) -> None:
         except Exception as error:  # noqa: BLE001 - a fault of the reference is an answer, not a hung harness
             traceback.print_exc()
             answer = {"ok": False, "code": "Unexpected", "message": f"{type(error).__name__}: {error}"}
+        announcer.end()
         lines.say({"id": request.id, **answer})
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import Finding, HarnessError, Late
 from harness.python import write_script
+from harness.sut.process import Started
 from harness.sut.program import Program, ProgramEnded
 from harness.sut.protocol import Hit, ProtocolBroken
 from tests.harness.stubs import SOON, descriptors_open, host, orchestrator_script
@@ -18,11 +19,10 @@ STEPS = (Hit("start.a", 1), Hit("start.b", 1), Hit("start.b", 2))
 
 def start(command: list[str], tmp_path: Path) -> Program:
     return Program(
-        command,
+        Started(command, environment={}),
         host=host(),
         errors=str(tmp_path / "errors.txt"),
         cwd=str(tmp_path),
-        environment={},
         started=lambda _pid: None,
     )
 
