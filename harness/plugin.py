@@ -79,13 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     table = config.stash[TABLE] = Table()
     config.pluginmanager.register(Collector(table), "nvx-collector")
-    if chosen is not None:
-        from harness.backends import load
-
-        try:
-            load(settings)
-        except Unavailable as error:
-            raise pytest.UsageError(str(error)) from None
+    if fault := _fault(settings, chosen=chosen is not None, report=config.getoption("nvx_report")):
+        raise pytest.UsageError(fault)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -225,6 +220,31 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
         for place, name in here.names().items():
             found.name(place, name)
     return found
+
+
+def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | None:
+    """Return what is wrong with the options, before any test runs; nothing is looked at that wasn't asked for."""
+    if settings.backend == "fake" and (settings.artifacts or settings.openvmm):
+        return "--artifacts and --openvmm are for real backends: the fake brings its own"
+    if settings.orchestrator is not None:
+        import shlex
+
+        try:
+            command = shlex.split(settings.orchestrator)
+        except ValueError as error:
+            return f"--orchestrator: {error}"
+        if not command or shutil.which(command[0]) is None:
+            return f"--orchestrator: no program {command[0] if command else ''!r} to start"
+    if report is not None and not os.path.isdir(os.path.dirname(os.path.abspath(report))):
+        return f"--nvx-report: there is no directory for {report}"
+    if chosen:
+        from harness.backends import load
+
+        try:
+            load(settings)
+        except Unavailable as error:
+            return str(error)
+    return None
 
 
 def _sweep(item: pytest.Item) -> str:

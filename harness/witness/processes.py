@@ -64,16 +64,21 @@ class Processes:
         self._token = token
         self._root = root
         self._seen: dict[tuple[int, int], Seen] = {}
-        self._own: set[int] = set()
+        self._own: set[tuple[int, int]] = set()
         host.adopt_orphans()
         # What started before the test isn't the test's: a look has no need to read more of it than that.
         self._since = host.now()
-        self._own.add(os.getpid())
+        self.own(os.getpid())
         self._before = {pid for pid, stat in self._table().items() if stat.parent == os.getpid()}
 
     def own(self, pid: int) -> None:
-        """Name a child that the harness started itself: an orchestrator, a command. It is no orphan and no VMM."""
-        self._own.add(pid)
+        """Name a child that the harness started itself: an orchestrator, a command. It is no orphan and no VMM.
+
+        It is told by its start too: once it has ended, its number may be a VMM's.
+        """
+        stat = self._host.stat(pid)
+        if stat is not None:
+            self._own.add((pid, stat.start))
 
     def said(self, pid: int, pin: Pin, reason: str) -> None:
         """Take a process that said the token on the channel."""
@@ -161,9 +166,8 @@ class Processes:
 
     def _table(self) -> dict[int, Stat]:
         """Return every process that may be the test's: it started after the test, and isn't the harness's own."""
-        others = (pid for pid in self._host.processes() if pid not in self._own)
-        looked = ((pid, self._host.stat(pid)) for pid in others)
-        return {pid: stat for pid, stat in looked if stat is not None and stat.start >= self._since}
+        looked = [stat for pid in self._host.processes() if (stat := self._host.stat(pid)) is not None]
+        return {s.pid: s for s in looked if s.start >= self._since and (s.pid, s.start) not in self._own}
 
     def _claims(self, among: Iterable[int]) -> set[int]:
         found: set[int] = set()

@@ -82,7 +82,19 @@ def test_a_chosen_backend_that_cannot_run_is_refused_before_any_test(pytester: p
 
 
 @pytest.mark.parametrize(
-    "options", [["--backend", "xen"], ["--sweep", "some"], ["--timeout-scale", "0"], ["--timeout-scale", "inf"]]
+    "options",
+    [
+        ["--backend", "xen"],
+        ["--sweep", "some"],
+        ["--timeout-scale", "0"],
+        ["--timeout-scale", "inf"],
+        ["--openvmm", "python -m fake_openvmm"],
+        ["--artifacts", "/tmp"],
+        ["--orchestrator", "no-such-program --flag"],
+        ["--orchestrator", "'unbalanced"],
+        ["--orchestrator", ""],
+        ["--nvx-report", "none/report.json"],
+    ],
 )
 def test_a_wrong_option_is_a_usage_error(pytester: pytest.Pytester, options: list[str]) -> None:
     result = pytester.runpytest_subprocess(*options)

@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ import pytest
 from harness import python
 from harness.channel import Channel
 from harness.errors import Finding, HarnessError, Late
+from harness.witness.contract import Stat
 from harness.witness.evidence import REDACTED, Evidence, listing
+from harness.witness.linux import LinuxHost
 from harness.witness.processes import Processes, claim_is_held
 from tests.harness.stubs import SLEEPER, SOON, host, running
 
@@ -34,7 +37,6 @@ def processes(tmp_path: Path, launcher: str) -> Iterator[Processes]:
 
 def test_a_vmm_is_found_by_its_launcher_whatever_else_its_arguments_are(processes: Processes, launcher: str) -> None:
     with running(SLEEPER, launcher, "--machine", "microvm") as vmm:
-        processes.own(vmm.pid + 1)
         assert processes.one("here").pin.pid == vmm.pid
     assert processes.vmms() == []
 
@@ -42,6 +44,24 @@ def test_a_vmm_is_found_by_its_launcher_whatever_else_its_arguments_are(processe
 def test_an_orchestrator_that_only_mentions_the_launcher_is_no_vmm(processes: Processes, launcher: str) -> None:
     with running(SLEEPER, "--openvmm", f"python -I {launcher}"):
         assert processes.vmms() == []
+
+
+def test_a_vmm_with_the_number_of_an_orchestrator_that_ended_is_found(tmp_path: Path, launcher: str) -> None:
+    class Reused(LinuxHost):
+        later = 0
+
+        def stat(self, pid: int) -> Stat | None:
+            found = super().stat(pid)
+            return replace(found, start=found.start + self.later) if found is not None else None
+
+    reused = Reused()
+    processes = Processes(reused, needle=launcher, token=MARK, root=str(tmp_path / "s"))
+    with running(SLEEPER, launcher) as child:
+        processes.own(child.pid)
+        assert processes.vmms() == []
+        reused.later = 1
+        assert [one.pin.pid for one in processes.vmms()] == [child.pid]
+    processes.close()
 
 
 def test_two_vmms_are_a_finding(processes: Processes, launcher: str) -> None:
