@@ -365,6 +365,10 @@ class Directory(Protocol):
         """
         ...
 
+    def rename(self, name: str, other: str) -> None:
+        """Give a file another name, and take that from whatever file has it; both may be open, here and elsewhere."""
+        ...
+
     def remove(self, name: str) -> bool:
         """Remove a name, whatever file it is; False if it is absent. Directories are refused."""
         ...

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nvx_ref.errors import Indeterminate
 from nvx_ref.platform import process as system
+from nvx_ref.platform.contract import ProcessGone
 from nvx_ref.process import ProcessRef
 from nvx_ref.store.claim import Claim, look, settle
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from nvx_ref.deadline import Deadline
     from nvx_ref.platform import files
     from nvx_ref.platform.contract import FileId, ProcessIdentity
+    from nvx_ref.store.records import Journal
 
 FOREIGN_NAMESPACE = "pid-namespace"
 """The ``detail`` of a process that was recorded in another PID namespace: its number means nothing here."""
@@ -27,11 +29,12 @@ def examine(
         directory: The sandbox's directory.
         process: The recorded identity.
         log: The recorded log.
-        deadline: How long a held claim may be looked at again; None: one look.
+        deadline: By when; a held claim is looked at again for a second of that. None: one look.
 
     Returns:
         A verified reference, which the caller closes, or None if the VMM has provably exited: its boot is over, its
-        number is free or another's, it has ended, or, where the process itself can't tell, its log's claim is free.
+        number is free or another's, it has ended, or, where the process itself can't tell (its PID namespace is
+        another one, or the kernel has no pidfs inodes), its log's claim is free.
 
     Raises:
         Indeterminate: Neither could be proven. Nothing was signalled.
@@ -48,13 +51,56 @@ def examine(
         raise
     if found is None:
         return None
-    # Start ticks are equal in most forced reuses of a number. Where the kernel gives no number that is never
-    # reused, a free claim is the second witness: the VMM would hold its log.
-    unique = process.pidfs_inode is not None and found.identity.pidfs_inode is not None
-    if not unique and look(directory, log) is Claim.FREE:
+    if process.pidfs_inode is not None and found.identity.pidfs_inode is not None:
+        return found
+    try:
+        same = _has_witness(found, directory, log, deadline)
+    except BaseException:
+        found.close()
+        raise
+    if not same:
         found.close()
         return None
     return found
+
+
+def is_of_earlier_boot(journal: Journal) -> bool:
+    """Tell whether a launch was begun in an earlier boot, so that no process of it is left (620.scope3.n).
+
+    Nothing else tells so for one without a process: its log may be lost with the boot, and the log's device may have
+    another number in the next one. A marker that doesn't name its boot is judged by the claim.
+    """
+    boot = journal.boot if journal.process is None else journal.process.boot
+    return boot is not None and boot != system.boot_identity()
+
+
+def _has_witness(found: ProcessRef, directory: files.Directory, log: FileId, deadline: Deadline | None) -> bool:
+    """Ask the log whether a process with the recorded number and start time is the recorded one.
+
+    Start ticks are equal in most forced reuses of a number, and this kernel gives no number that is never reused.
+    The VMM would hold the claim, so a free one says that it has exited; and it has its log as its output, so a
+    process that hasn't is another one, whoever holds the claim by then.
+
+    Raises:
+        Indeterminate: The claim is held, or proves nothing, and the process hasn't the log: the VMM may have exited
+            or not. Or the process can't be looked at.
+    """
+    if _claim(directory, log, deadline) is Claim.FREE:
+        return False
+    try:
+        has_log = found.holds_output(log)
+    except ProcessGone:
+        return False
+    if has_log:
+        return True
+    if found.has_exited():
+        return False
+    raise Indeterminate(
+        "it has the recorded number and start time, and not the launch's log, which may be another process's by now",
+        subject=f"process {found.identity.pid}",
+        hint="find and end the process that has openvmm.log open",
+        detail="no-witness",
+    )
 
 
 def _claim(directory: files.Directory, log: FileId, deadline: Deadline | None) -> Claim:

@@ -15,6 +15,7 @@ import msgspec
 from nvx_ref.errors import AlreadyExists, Indeterminate, NvxError, Refused
 from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.platform import files
+from nvx_ref.platform import process as system
 from nvx_ref.steps import Step
 from nvx_ref.store import claim, cleanup, names
 from nvx_ref.store.claim import Claim
@@ -96,7 +97,7 @@ class Launch:
             Refused: It could not be written; the marker stands, and the caller ends its child.
         """
         self._require_open()
-        journal = msgspec.structs.replace(self._journal, process=process)
+        journal = msgspec.structs.replace(self._journal, process=process, boot=None)
         self._write(names.JOURNAL, journal)
         self._journal = journal
         self._store.observe(Step.START_IDENTITY_RECORDED)
@@ -197,7 +198,13 @@ def begin(store: LockedStore, identity: RuntimeIdentity) -> Launch:
         store.observe(Step.START_LOG_CREATED)
         _claim(store, log)
         store.observe(Step.START_LOG_CLAIMED)
-        journal = Journal(format=FORMAT, launch_id=os.urandom(16).hex(), endpoint=endpoint, log=files.file_id(log))
+        journal = Journal(
+            format=FORMAT,
+            launch_id=os.urandom(16).hex(),
+            endpoint=endpoint,
+            log=files.file_id(log),
+            boot=system.boot_identity(),
+        )
         directory.replace(names.JOURNAL, encode(journal, store.path_of(names.JOURNAL)), durable=False)
         store.observe(Step.START_MARKER_WRITTEN)
     except BaseException:

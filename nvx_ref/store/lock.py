@@ -1,37 +1,21 @@
 """The lifecycle lock: one holder per sandbox, through removals and new provisions of the same name.
 
 A lock on a file proves something only while the sandbox's path still leads to that file, so each holder looks again
-*after* it has the lock. A removal marks the lock file before it unlinks it (the tombstone): who had been waiting for
-that file learns from the mark that the sandbox is gone, even if the name has been provisioned anew by then.
+*after* it has the lock. A lock file lives as long as its sandbox: it is unlinked only where there is no configuration,
+and a provision never takes one over, it puts a new one in its place. So who waited for a file that has lost its name
+by then knows that the sandbox was removed, even if the name has been provisioned anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from nvx_ref.errors import Busy, NotFound
+from nvx_ref.deadline import Deadline
+from nvx_ref.errors import Busy, NotFound, NvxError
 from nvx_ref.platform import files
-from nvx_ref.platform.failures import failure
 from nvx_ref.store import names
-
-if TYPE_CHECKING:
-    from nvx_ref.deadline import Deadline
-
-_TOMBSTONE = b"removed\n"
-
-
-class Standing(Enum):
-    """What a locked file is worth."""
-
-    CURRENT = auto()
-    """The sandbox's path leads to it: this is the lock."""
-    REMOVED = auto()
-    """The sandbox that it belonged to was removed."""
-    STALE = auto()
-    """It was unlinked for another reason: look for the current one."""
 
 
 class Held(NamedTuple):
@@ -48,8 +32,16 @@ class Held(NamedTuple):
     created: bool
 
 
-def take_provision(path: str, deadline: Deadline) -> Held:
+def take_provision(path: str, configuration: str, deadline: Deadline) -> Held:
     """Take the lock of a sandbox that may not exist; a directory that a removal deletes meanwhile is re-created.
+
+    Without a configuration the lock is a new file. One that was there may be the lock of a sandbox whose removal was
+    cut short, and whoever still waits for that must not get this one.
+
+    Args:
+        path: The sandbox's directory.
+        configuration: The name with which the sandbox is provisioned already.
+        deadline: By when.
 
     Raises:
         Busy: Another transition held it until the deadline.
@@ -58,9 +50,9 @@ def take_provision(path: str, deadline: Deadline) -> Held:
     while True:
         with contextlib.suppress(NotFound):
             directory, created = files.create_private(path)
-            held, _ = _try(directory, deadline, created=created)
+            held = _try(directory, deadline, created=created)
             if held is not None:
-                return held
+                return held if _is_provisioned(directory, held.fd, configuration) else _renew(held, configuration)
         _again(path, deadline)
 
 
@@ -79,19 +71,17 @@ def take_existing(path: str, configuration: str | None, deadline: Deadline) -> H
     """
     while True:
         directory = _open(path, configuration)
-        try:
-            held, standing = _try(directory, deadline, created=False)
-        except NotFound:
-            # The directory was deleted between its opening and the lock file's.
-            held, standing = None, Standing.STALE
-        if standing is Standing.REMOVED:
-            raise NotFound("the sandbox was removed", subject=path, detail="removed")
-        if held is not None:
-            if _is_provisioned(held.directory, held.fd, configuration):
-                return held
-            release(held, configuration)
-            raise not_provisioned(path)
+        with contextlib.suppress(NotFound):
+            held = _try(directory, deadline, created=False)
+            break
+        # The directory was deleted between its opening and the lock file's.
         _again(path, deadline)
+    if held is None:
+        raise NotFound("the sandbox was removed", subject=path, detail="removed")
+    if not _is_provisioned(held.directory, held.fd, configuration):
+        release(held, configuration)
+        raise not_provisioned(path)
+    return held
 
 
 def _open(path: str, configuration: str | None) -> files.Directory:
@@ -133,20 +123,49 @@ def _busy(path: str) -> Busy:
     )
 
 
-def _try(directory: files.Directory, deadline: Deadline, *, created: bool) -> tuple[Held | None, Standing]:
-    """Take the lock in one directory; closes the directory unless the lock is held."""
+def _try(directory: files.Directory, deadline: Deadline, *, created: bool) -> Held | None:
+    """Take the lock in one directory; None, and the directory is closed, if the file has lost its name meanwhile."""
     fd = -1
     try:
         fd = directory.open_lock(names.LOCK)
         _wait(directory, fd, deadline)
-        standing = _judge(directory, fd)
+        current = directory.is_current() and files.names_file(directory, names.LOCK, fd)
     except BaseException:
         _drop(directory, fd)
         raise
-    if standing is Standing.CURRENT:
-        return Held(directory, fd, created), standing
+    if current:
+        return Held(directory, fd, created)
     _drop(directory, fd)
-    return None, standing
+    return None
+
+
+def _renew(held: Held, configuration: str) -> Held:
+    """Put a new lock file in the place of the held one; locked before it has the name, so nobody comes in between.
+
+    After a crash the old or the new file has the name, and a temporary one may stay.
+    """
+    directory = held.directory
+    temporary = names.temporary(names.LOCK)
+    fd = -1
+    try:
+        fd = directory.open_lock(temporary)
+        try:
+            # Nobody else knows the name, so there is nothing to wait for.
+            _wait(directory, fd, Deadline(0.0))
+            directory.rename(temporary, names.LOCK)
+        except BaseException:
+            with contextlib.suppress(NvxError):
+                directory.remove(temporary)
+            raise
+    except BaseException:
+        if fd >= 0:
+            os.close(fd)
+        release(held, configuration)
+        raise
+    # Also for the copies of children that another thread forked and that haven't reached their exec.
+    files.unlock(held.fd)
+    os.close(held.fd)
+    return Held(directory, fd, held.created)
 
 
 def _wait(directory: files.Directory, fd: int, deadline: Deadline) -> None:
@@ -159,40 +178,6 @@ def _drop(directory: files.Directory, fd: int) -> None:
     if fd >= 0:
         os.close(fd)
     directory.close()
-
-
-def _judge(directory: files.Directory, fd: int) -> Standing:
-    marked = is_marked(fd)
-    if directory.is_current() and files.names_file(directory, names.LOCK, fd):
-        if marked:
-            # The removal that left the mark was cut short or failed: the file is the lock again.
-            unmark(fd)
-        return Standing.CURRENT
-    return Standing.REMOVED if marked else Standing.STALE
-
-
-def mark(fd: int) -> None:
-    """Write the tombstone, before the lock file is unlinked for good.
-
-    Best effort: without it (a full disk) a waiter still finds the file unlinked, and looks for the current one.
-    """
-    with contextlib.suppress(OSError):
-        os.lseek(fd, 0, os.SEEK_SET)
-        os.write(fd, _TOMBSTONE)
-
-
-def unmark(fd: int) -> None:
-    """Retract the tombstone."""
-    files.truncate(fd)
-
-
-def is_marked(fd: int) -> bool:
-    """Tell whether the locked file carries the tombstone; a part of it is none."""
-    try:
-        os.lseek(fd, 0, os.SEEK_SET)
-        return os.read(fd, len(_TOMBSTONE) + 1) == _TOMBSTONE
-    except OSError as error:
-        raise failure(error, names.LOCK, "read") from error
 
 
 def release(held: Held, configuration: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 
@@ -40,6 +41,11 @@ def is_staging(name: str) -> bool:
 def is_temporary(name: str) -> bool:
     """Tell whether the name is one under which a record is written before its rename."""
     return _TEMPORARY.fullmatch(name) is not None
+
+
+def temporary(name: str) -> str:
+    """Return a name of that kind."""
+    return f".{name}.{os.urandom(16).hex()}.tmp"
 
 
 def is_lingering(name: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import msgspec
 
 from nvx_ref.errors import Malformed
-from nvx_ref.platform.contract import FileId, ProcessIdentity
+from nvx_ref.platform.contract import BootName, FileId, ProcessIdentity
 from nvx_ref.store.identity import RuntimeIdentity, Text
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class Journal(
         process: The VMM, from right after its spawn on.
         endpoint: Where the VMM serves its control session.
         log: The log as an object: the claim counts on it alone.
+        boot: The boot in which the launch was begun, while ``process`` doesn't say it; a marker may lack it.
+
+    Raises:
+        ValueError: Both ``process`` and ``boot`` are there; a record like that is malformed.
     """
 
     format: Literal[1]
@@ -48,6 +52,11 @@ class Journal(
     process: ProcessIdentity | None = None
     endpoint: Text
     log: FileId
+    boot: BootName | None = None
+
+    def __post_init__(self) -> None:
+        if self.process is not None and self.boot is not None:
+            raise ValueError("a journal with a process has its boot there")
 
 
 class RuntimeRecord(

@@ -92,7 +92,9 @@ def recover(store: LockedStore, probe: Probe | None, deadline: Deadline | None) 
 
 def _find(store: LockedStore, journal: Journal, probe: Probe | None, deadline: Deadline) -> ProcessRef | None:
     """Return the launch's verified VMM, or None if it has provably exited."""
-    if journal.process is None:
+    if evidence.is_of_earlier_boot(journal):
+        found = None
+    elif journal.process is None:
         found = _find_unrecorded(store, journal, probe, deadline)
     else:
         found = evidence.examine(store.directory, journal.process, journal.log, deadline)

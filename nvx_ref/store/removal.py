@@ -15,7 +15,7 @@ from nvx_ref.errors import AlreadyExists, ForeignEntries, Indeterminate, NvxErro
 from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
 from nvx_ref.steps import Step
-from nvx_ref.store import claim, cleanup, lock, names
+from nvx_ref.store import claim, cleanup, names
 from nvx_ref.store.claim import Claim
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ def remove(store: LockedStore, deadline: Deadline) -> None:
     for name in (*staged, *_ORDER, *store.caller.others, store.caller.configuration):
         if directory.remove(name):
             store.observe(Step.REMOVAL_FILE)
-    fd = store.fd
-    lock.mark(fd)
-    try:
-        directory.remove(names.LOCK)
-    except BaseException:
-        lock.unmark(fd)
-        raise
+    directory.remove(names.LOCK)
     store.observe(Step.REMOVAL_LOCK_UNLINKED)
     # Released before the directory goes: a file system that keeps a deleted file's name while it is open (NFS,
     # Windows) would keep the directory as well.

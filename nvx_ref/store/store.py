@@ -70,7 +70,7 @@ class Store:
             Busy: Another transition was in progress until the deadline.
             Refused: The name isn't one, or something else is there. It is untouched.
         """
-        return self._locked(lock.take_provision(self.path(name), deadline), deadline)
+        return self._locked(lock.take_provision(self.path(name), self.caller_files.configuration, deadline), deadline)
 
     def lock_existing(self, name: str, *, deadline: Deadline) -> LockedStore:
         """Lock a provisioned sandbox; creates nothing where there is none (620.scope6.e).

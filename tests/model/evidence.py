@@ -87,14 +87,13 @@ def _by_inode(world: World, state: State, launch: Launch) -> str:
     """Judge a stranger that has the recorded number and start tick."""
     if Guard.PIDFS_INODE in world.guards and Fault.NO_PIDFS not in world.faults:
         return EXITED
-    if Guard.HAS_LOG in world.guards:
-        return EXITED
     if Guard.SECOND_WITNESS in world.guards:
         claim = look_at_claim(world, state, launch)
         if claim == AGAIN and Guard.WITNESS_RECHECK in world.guards:
             return AGAIN
-        return EXITED if claim == FREE else STRANGER
-    return STRANGER
+        if claim == FREE:
+            return EXITED
+    return UNKNOWN if Guard.HAS_LOG in world.guards else STRANGER
 
 
 def ask_endpoint(world: World, state: State, launch: Launch) -> str:

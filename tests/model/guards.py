@@ -57,6 +57,8 @@ class Guard(StrEnum):
     """Case T02, kernels without pidfs inodes."""
     WITNESS_RECHECK = "that free claim is looked for for a second, too"
     """656.recheck, found by this model: a fork would make a stranger the VMM."""
+    HAS_LOG = "where that claim isn't free either, the process has to have the launch's log"
+    """Case T02, found by this model: whoever else has the log, it isn't the stranger."""
     PID_NAMESPACE = "a number of another PID namespace isn't asked"
     """Design, verdicts of reattach, second row."""
     BOOT_CHECK = "a record of an earlier boot is exited before any process is looked at"
@@ -71,9 +73,9 @@ class Guard(StrEnum):
     """Design, verdicts of reattach: ``inspect()``; the order was found by this model."""
     LOCK_RECHECK = "after locking, the name is compared with the locked file"
     """620.acc.14; case T41a."""
-    TOMBSTONE = "whoever unlinks a lock file marks it"
+    UNLINKED_IS_REMOVED = "a waiter whose lock file has lost its name was waiting for a removed sandbox"
     """620.scope6.e; case T41."""
-    FRESH_LOCK = "a provision replaces a lock file that a removal cut short left"
+    FRESH_LOCK = "a provision replaces the lock file by one of its own"
     """620.scope6.e, after a crash of the removal: found by this model."""
     UNLOCKED = "a release unlocks, it doesn't only close"
     """656.recheck's window seen from the lock."""
@@ -87,10 +89,6 @@ class Guard(StrEnum):
     """620.scope6.l; case T19."""
     RELEASE_FIRST = "a removal lets go of its lock file before it removes the directory"
     """620.scope6.k."""
-    HAS_LOG = "without a pidfs inode the process has to have the launch's log"
-    """Not in force: what would do instead of the second witness, and leave no residue."""
-    UNLINKED_IS_REMOVED = "an unlinked lock file means that the sandbox was removed"
-    """Not in force: what would do instead of the tombstone."""
 
 
 class Fault(StrEnum):

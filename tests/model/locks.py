@@ -58,9 +58,8 @@ def open_file(_world: World, state: State, who: int, me: Orchestrator) -> Iterab
     if me.directory == STALE:
         yield Move(who, "finds its directory removed, and starts over", go(state, who, "lock.open", directory=NEITHER))
     elif state.disk.lock == NOBODY:
-        number = len(state.marks)
-        made = write(state, lock=number)._replace(marks=(*state.marks, False))
-        opened = go(made, who, "lock.wait", lock=number, created=True)
+        made = _new_file(state)
+        opened = go(made, who, "lock.wait", lock=made.disk.lock)
         yield Move(who, "creates the lock file", opened)
     else:
         yield Move(who, "opens the lock file", go(state, who, "lock.wait", lock=state.disk.lock))
@@ -75,18 +74,15 @@ def wait(_world: World, state: State, who: int, me: Orchestrator) -> Iterable[Mo
 @at("lock.judge")
 def judge(world: World, state: State, who: int, me: Orchestrator) -> Iterable[Move]:
     """Decide what the locked file is worth: the lock, a removed sandbox's, or one to be replaced."""
-    marked = state.marks[me.lock] and Guard.TOMBSTONE in world.guards
     names_it = me.directory == CURRENT and state.disk.lock == me.lock
     if names_it or Guard.LOCK_RECHECK not in world.guards:
-        if marked:
-            state = mark(state, me.lock, on=False)
-        if me.op == Op.PROVISION and not state.disk.config and not me.created and Guard.FRESH_LOCK in world.guards:
-            yield Move(who, "replaces a lock file that has no sandbox by a locked new one", _renew(world, state, who))
+        if me.op == Op.PROVISION and not state.disk.config and Guard.FRESH_LOCK in world.guards:
+            yield from _enter(world, _renew(state, who), who, "replaces the lock file by a locked new one")
         elif me.op == EXISTING and not state.disk.config:
             yield Move(who, "answers: not found", go(state, who, "release"), None, Fact("answers", "not found"))
         else:
             yield from _enter(world, state, who)
-    elif me.op != Op.PROVISION and (marked or Guard.UNLINKED_IS_REMOVED in world.guards):
+    elif me.op != Op.PROVISION and Guard.UNLINKED_IS_REMOVED in world.guards:
         text, fact = "finds its lock file removed: not found", Fact("answers", "not found")
         yield Move(who, text, rest(state, who), None, fact)
     else:
@@ -103,7 +99,7 @@ def release(world: World, state: State, who: int, me: Orchestrator) -> Iterable[
         kept = rest(_unlock(world, state, who), who, at="handle.hold", op=Op.HANDLE, launch=me.launch, pin=me.pin)
         yield Move(who, "releases the lock, and keeps the VMM's handle", kept)
     elif world.removes and not state.disk.config and me.directory == CURRENT and state.disk.lock == me.lock:
-        yield Move(who, "unlinks its lock file", unlink(world, state, me.lock))
+        yield Move(who, "unlinks its lock file", write(state, lock=NOBODY))
     elif me.made and me.directory == CURRENT and is_empty(world, state):
         yield Move(who, "removes the directory that it made", without_directory(state))
     else:
@@ -120,30 +116,27 @@ def is_free(state: State, number: int) -> bool:
     return not any((one.holds and one.lock == number) or one.copied_lock == number for one in state.orchestrators)
 
 
-def _enter(world: World, state: State, who: int) -> Iterable[Move]:
+def _enter(world: World, state: State, who: int, how: str = "") -> Iterable[Move]:
     me = state.orchestrators[who]
     for op in existing_operations(world) if me.op in {EXISTING, ""} else (me.op,):
         first = "provision.check" if op == Op.PROVISION else "recover.read"
         step = LOCKED.get(Op.START if op == Op.HANDLE else Op(op))
-        text = "has the lock, to reattach" if step is None else ""
-        yield Move(who, text, go(state, who, first, op=op, created=False), step, Fact("locks", op))
+        text = "has the lock, to reattach" if step is None else how
+        yield Move(who, text, go(state, who, first, op=op), step, Fact("locks", op))
 
 
-def _renew(world: World, state: State, who: int) -> State:
+def _renew(state: State, who: int) -> State:
     """Put a new lock file, locked already, in the place of the own one: a rename, so nobody comes in between."""
-    number = len(state.marks)
-    bare = unlink(world, state, state.orchestrators[who].lock)
-    renewed = write(bare, lock=number)._replace(marks=(*bare.marks, False))
-    return put(renewed, who, lock=number, created=True)
+    renewed = _new_file(state)
+    return put(renewed, who, lock=renewed.disk.lock)
+
+
+def _new_file(state: State) -> State:
+    return write(state, lock=state.lock_files)._replace(lock_files=state.lock_files + 1)
 
 
 def _not_found(state: State, who: int) -> Move:
     return Move(who, "answers: not found", rest(state, who), None, Fact("answers", "not found"))
-
-
-def unlink(world: World, state: State, number: int) -> State:
-    """Unlink the lock file, with its tombstone where there is such a thing."""
-    return write(mark(state, number, on=Guard.TOMBSTONE in world.guards), lock=NOBODY)
 
 
 def is_empty(world: World, state: State) -> bool:
@@ -163,13 +156,6 @@ def without_directory(state: State) -> State:
         if one.directory != NEITHER:
             state = put(state, other, directory=STALE)
     return state
-
-
-def mark(state: State, number: int, *, on: bool) -> State:
-    """Write or retract a lock file's tombstone."""
-    marks = list(state.marks)
-    marks[number] = on
-    return state._replace(marks=tuple(marks))
 
 
 def _drop(state: State, who: int, to: str) -> State:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.model.evidence import is_unidentified
+from tests.model.guards import Fault
 from tests.model.locks import EXISTING
-from tests.model.moves import Move
+from tests.model.moves import Move, World
 from tests.model.state import (
     BOOTING,
     FORKED,
@@ -17,6 +18,7 @@ from tests.model.state import (
     MOVED,
     NOBODY,
     SERVING,
+    TICK,
     VMM,
     WORKER,
     Orchestrator,
@@ -184,7 +186,7 @@ def is_removed(state: State) -> bool:
     return not state.disk.directory
 
 
-def excuse(state: State, promise: Property) -> str:
+def excuse(world: World, state: State, promise: Property) -> str:
     """Return why nothing more can be done about a state until the world changes, or nothing.
 
     Each of these is a wedge with a reason, which the orchestrator names in its answer.
@@ -202,6 +204,8 @@ def excuse(state: State, promise: Property) -> str:
             return "an unidentified VMM serves nothing"
         if number == state.disk.journal != state.disk.record and not state.disk.identity and unprovable(state, number):
             return "the log that could prove the launch's end was taken away"
+        if launch.number == TICK and Fault.NO_PIDFS in world.faults and unprovable(state, number):
+            return "a stranger has the VMM's number and start tick, and the log that could tell was taken away"
         if launch.away and unprovable(state, number):
             return "the log that could prove the end of another namespace's VMM was taken away"
     return ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nvx_ref.steps import Step
 from tests.model.evidence import AGAIN, HELD, look_at_log
 from tests.model.guards import Fault, Guard
-from tests.model.locks import EXISTING, is_empty, is_free, mark, unlink, without_directory
+from tests.model.locks import EXISTING, is_empty, is_free, without_directory
 from tests.model.moves import Fact, Move, World, answer, at, go
 from tests.model.state import NOBODY, STALE, Disk, Orchestrator, State, put, rest, write
 
@@ -53,12 +53,12 @@ def remove_files(world: World, state: State, who: int, _me: Orchestrator) -> Ite
     elif Guard.CONFIG_LATE in world.guards and disk.config:
         yield Move(who, "has deleted every other file", go(state, who, "removal.config"))
     else:
-        yield Move(who, "has deleted every file", go(state, who, "removal.mark"))
+        yield Move(who, "has deleted every file", go(state, who, "removal.unlink"))
 
 
 @at("removal.config")
 def remove_config(world: World, state: State, who: int, _me: Orchestrator) -> Iterable[Move]:
-    to = "removal.mark" if Guard.CONFIG_LATE in world.guards else "removal.files"
+    to = "removal.unlink" if Guard.CONFIG_LATE in world.guards else "removal.files"
     if not state.disk.config:
         yield Move(who, "finds no configuration", go(state, who, to))
         return
@@ -74,20 +74,12 @@ def _deletes(state: State, who: int, what: str, **changes: object) -> Move:
     return Move(who, f"deletes the {what}", write(state, **changes), Step.REMOVAL_FILE, Fact("deletes", noted))
 
 
-@at("removal.mark")
-def mark_removed(world: World, state: State, who: int, me: Orchestrator) -> Iterable[Move]:
-    if Guard.TOMBSTONE in world.guards:
-        yield Move(who, "marks the lock file", go(mark(state, me.lock, on=True), who, "removal.unlink"))
-    else:
-        yield from unlink_removed(world, state, who, me)
-
-
 @at("removal.unlink")
-def unlink_removed(world: World, state: State, who: int, me: Orchestrator) -> Iterable[Move]:
+def unlink_removed(world: World, state: State, who: int, _me: Orchestrator) -> Iterable[Move]:
     to = "removal.close" if Guard.RELEASE_FIRST in world.guards else "removal.tail"
     yield Move(who, "", go(write(state, lock=NOBODY), who, to), Step.REMOVAL_LOCK_UNLINKED)
     if Fault.DISK in world.faults:
-        yield answer(mark(state, me.lock, on=False), who, "failed", "can't unlink the lock file, and retracts the mark")
+        yield answer(state, who, "failed", "can't unlink the lock file")
 
 
 @at("removal.close")
@@ -120,11 +112,11 @@ def tail(world: World, state: State, who: int, me: Orchestrator) -> Iterable[Mov
 
 
 @at("removal.sweep")
-def sweep(world: World, state: State, who: int, me: Orchestrator) -> Iterable[Move]:
+def sweep(_world: World, state: State, who: int, me: Orchestrator) -> Iterable[Move]:
     if state.disk.config or state.disk.lock != me.lock:
         yield Move(who, "lets go of it", go(state, who, "removal.tail", lock=NOBODY, holds=False))
     else:
-        yield Move(who, "unlinks it", go(unlink(world, state, me.lock), who, "removal.close"))
+        yield Move(who, "unlinks it", go(write(state, lock=NOBODY), who, "removal.close"))
 
 
 def _uproot(state: State, who: int, disk: Disk) -> Move:

@@ -167,7 +167,7 @@ def _dead_ends(world: World, graph: _Graph) -> tuple[Counterexample | None, dict
     wedged: dict[str, int] = {}
     for promise, is_goal in goals:
         for number in _lost(graph, is_goal):
-            reason = excuse(graph.states[number], promise)
+            reason = excuse(world, graph.states[number], promise)
             if not reason:
                 last = Line("", None, NO_WAY_ON)
                 return Counterexample(promise, (*graph.scenario(number), last)), wedged

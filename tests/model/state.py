@@ -72,8 +72,6 @@ class Orchestrator(NamedTuple):
     lock: int = NOBODY
     """The lock file that it has open."""
     holds: bool = False
-    created: bool = False
-    """Whether it created that lock file."""
     made: bool = False
     """Whether it created the directory."""
     outlived: bool = False
@@ -116,8 +114,8 @@ class State(NamedTuple):
     orchestrators: tuple[Orchestrator, ...]
     disk: Disk
     launches: tuple[Launch, ...] = ()
-    marks: tuple[bool, ...] = ()
-    """For each lock file, by its number, whether it carries the tombstone."""
+    lock_files: int = 0
+    """How many lock files anybody has open or has a name for."""
     hidden: bool = False
     stranger_serves: bool = False
 
@@ -126,7 +124,7 @@ def beginning(orchestrators: int, *, provisioned: bool) -> State:
     """Return the state in which nothing has happened yet, or a sandbox was just provisioned."""
     everyone = (Orchestrator(),) * orchestrators
     if provisioned:
-        return State(everyone, Disk(directory=True, lock=0, config=True), (), (False,))
+        return State(everyone, Disk(directory=True, lock=0, config=True), (), 1)
     return State(everyone, Disk())
 
 
@@ -177,7 +175,7 @@ def canonical(state: State) -> tuple[State, tuple[int, ...]]:
     launches, disk = state.launches, state.disk
     if launches and not (len(launches) == 1 and (disk.journal == 0 or disk.record == 0)):
         state = _renumber_launches(state)
-    if state.marks and not (len(state.marks) == 1 and disk.lock == 0):
+    if state.lock_files and not (state.lock_files == 1 and disk.lock == 0):
         state = _renumber_locks(state)
     return state, order
 
@@ -210,7 +208,7 @@ def _renumber_locks(state: State) -> State:
     for number in (state.disk.lock, *[one.lock for one in state.orchestrators]):
         if number not in order:
             order[number] = len(order) - 1
-    if _stands(order, len(state.marks)):
+    if _stands(order, state.lock_files):
         return state
     return state._replace(
         # A copy of a lock file that nobody else can reach any more locks nobody out.
@@ -219,7 +217,7 @@ def _renumber_locks(state: State) -> State:
             for one in state.orchestrators
         ),
         disk=state.disk._replace(lock=order[state.disk.lock]),
-        marks=tuple(state.marks[number] for number in order if number != NOBODY),
+        lock_files=len(order) - 1,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nvx_ref.errors import AlreadyExists, Malformed, Refused
+from nvx_ref.errors import AlreadyExists, Malformed, NotFound, Refused
 from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
 
@@ -49,10 +49,33 @@ def test_a_name_is_a_single_component(sandbox: files.Directory, name: str) -> No
         lambda text: sandbox.read(text, 9),
         lambda text: sandbox.create_new(text, b""),
         lambda text: sandbox.replace(text, b"", durable=False),
+        lambda text: sandbox.rename(text, "b"),
+        lambda text: sandbox.rename("b", text),
     ):
         with pytest.raises(Refused):
             attempt(name)
     assert sandbox.names() == []
+
+
+def test_a_rename_takes_the_name_from_a_file_that_is_open(sandbox: files.Directory) -> None:
+    sandbox.create_new("a", b"a")
+    sandbox.create_new("b", b"b")
+    a, b = sandbox.open_lock("a"), sandbox.open_lock("b")
+    assert files.try_lock(a)
+    assert files.try_lock(b)
+    sandbox.rename("a", "b")
+    assert sandbox.names() == ["b"]
+    assert files.names_file(sandbox, "b", a)
+    assert not files.names_file(sandbox, "b", b)
+    assert sandbox.read("b", 9) == b"a"
+    os.close(a)
+    os.close(b)
+    with pytest.raises(NotFound):
+        sandbox.rename("a", "b")
+    os.mkdir(f"{sandbox.path}/c")
+    with pytest.raises(Refused):
+        sandbox.rename("b", "c")
+    os.rmdir(f"{sandbox.path}/c")
 
 
 def test_absent_is_none_and_only_absent(sandbox: files.Directory) -> None:

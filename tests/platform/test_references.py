@@ -260,6 +260,27 @@ def test_a_program_that_was_replaced_on_disk_is_still_the_same_process(short_roo
         assert ref.wait(soon)
 
 
+@pytest.mark.parametrize("kind", [Indeterminate("hidden"), ProcessGone("gone"), KeyboardInterrupt()])
+def test_a_child_that_can_not_be_looked_at_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch, soon: Deadline, kind: BaseException
+) -> None:
+    null = os.open("/dev/null", os.O_RDWR)
+    child = spawn.spawn(["true"], stdin=null, output=null, allowed=[], cwd="/")
+    os.close(null)
+
+    def fail(_: spawn.Child) -> ProcessIdentity:
+        raise kind
+
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(spawn.Child, "identity", fail)
+        with pytest.raises(type(kind)):
+            ProcessRef.from_child(child)
+    assert set(os.listdir("/proc/self/fd")) <= before
+    with ProcessRef.from_child(child) as ref:
+        assert ref.wait(soon)
+
+
 def test_a_peer_that_is_gone_has_exited() -> None:
     class Gone:
         def peer(self) -> process.Pin:

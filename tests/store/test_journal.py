@@ -31,6 +31,7 @@ def test_a_launch_leaves_its_trace_before_a_process(provisioned: Site) -> None:
         journal = locked.journal()
         assert journal is not None
         assert (journal.launch_id, journal.process, journal.endpoint) == (launch.launch_id, None, launch.endpoint)
+        assert journal.boot == process.boot_identity()
         assert journal.log == launch.log == log_of(provisioned)
         assert launch.endpoint == str(provisioned.path("control.sock"))
         assert provisioned.path(CAPABILITY).read_bytes() == launch.capability

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import signal
 import stat
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Busy, NotFound, Refused
-from nvx_ref.store import LockedStore, lock
+from nvx_ref.store import LockedStore
 from nvx_ref.store.names import LOCK
 from sandboxes import CONFIGURATION, NAME, Site, past, soon, wait_for
 
@@ -166,73 +164,40 @@ def test_a_waiting_provision_gets_a_new_directory_after_a_removal(provisioned: S
     assert provisioned.listing() == {"config.json", LOCK}
 
 
-HOLDER = """
-import sys
-from nvx_ref.deadline import Deadline
-from nvx_ref.store import Store
-store = Store(sys.argv[1])
-for line in sys.stdin:
-    if line == "take\\n":
-        print("waiting", flush=True)
-        locked = store.lock_provision(sys.argv[2], deadline=Deadline.after(60))
-        print("held", flush=True)
-    elif line == "close\\n":
-        locked.close()
-        print("closed", flush=True)
-"""
-
-
-class Holder:
-    def __init__(self, site: Site) -> None:
-        self.child = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, site.store.root, NAME],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def say(self, word: str, *answers: str) -> None:
-        assert self.child.stdin is not None
-        self.child.stdin.write(word + "\n")
-        self.child.stdin.flush()
-        self.hear(*answers)
-
-    def hear(self, *answers: str) -> None:
-        assert self.child.stdout is not None
-        for answer in answers:
-            assert self.child.stdout.readline().strip() == answer
-
-    def end(self) -> None:
-        self.child.communicate()
-
-
-def opened(pid: int, path: Path) -> bool:
-    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
-    return str(path) in links
-
-
-@pytest.mark.case("T41a")
-def test_three_processes_have_one_holder(site: Site) -> None:
-    a, b, c = (Holder(site) for _ in range(3))
-    try:
-        a.say("take", "waiting", "held")
-        b.say("take", "waiting")
-        wait_for(lambda: opened(b.child.pid, site.path(LOCK)), "B opened the lock file")
-        # Stopped, B can't look again before C holds the new file.
-        b.child.send_signal(signal.SIGSTOP)
-        a.say("close", "closed")
-        assert not site.path().exists()
-        c.say("take", "waiting", "held")
-        b.child.send_signal(signal.SIGCONT)
-        wait_for(lambda: opened(b.child.pid, site.path(LOCK)), "B opened the new lock file")
+@pytest.mark.spec("620.scope6.d")
+def test_a_provision_takes_no_lock_file_over(provisioned: Site) -> None:
+    with provisioned.store.lock_provision(NAME, deadline=soon()) as locked:
+        # It is provisioned already: its lock stays what others wait for.
+        assert holds(locked, provisioned.path(LOCK))
+        old = os.open(provisioned.path(LOCK), os.O_RDONLY)
+    assert os.fstat(old).st_ino == provisioned.path(LOCK).stat().st_ino
+    provisioned.path("config.json").unlink()
+    with provisioned.store.lock_provision(NAME, deadline=soon()) as locked:
+        assert holds(locked, provisioned.path(LOCK))
+        assert os.fstat(old).st_ino != provisioned.path(LOCK).stat().st_ino
+        assert provisioned.listing() == {LOCK}
         with pytest.raises(Busy):
-            site.store.lock_provision(NAME, deadline=Deadline.after(0.1))
-        c.say("close", "closed")
-        b.hear("held")
-        b.say("close", "closed")
-    finally:
-        for holder in (a, b, c):
-            holder.end()
+            provisioned.store.lock_provision(NAME, deadline=past())
+    os.close(old)
+
+
+@pytest.mark.case("T17")
+@pytest.mark.parametrize("call", ["open", "rename"])
+def test_a_lock_file_that_can_not_be_replaced_leaves_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real = getattr(os, call)
+
+    def full(path: str, *arguments: object, **named: object) -> object:
+        if str(path).endswith(".tmp"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        with pytest.raises(Refused):
+            site.store.lock_provision(NAME, deadline=soon())
+    assert not site.path().exists()
 
 
 @pytest.mark.case("T42")
@@ -276,21 +241,6 @@ def test_a_directory_that_is_something_else_is_refused(site: Site, kind: str) ->
         with pytest.raises(Refused):
             take(NAME, deadline=soon())
     assert list(elsewhere.iterdir()) == []
-
-
-def test_the_mark_of_an_interrupted_removal_is_retracted(provisioned: Site) -> None:
-    with provisioned.lock() as locked:
-        lock.mark(locked.fd)
-    assert provisioned.path(LOCK).read_bytes()
-    with provisioned.lock() as locked:
-        assert not lock.is_marked(locked.fd)
-    assert provisioned.path(LOCK).read_bytes() == b""
-
-
-def test_a_part_of_a_mark_is_none(provisioned: Site) -> None:
-    provisioned.path(LOCK).write_bytes(b"remo")
-    with provisioned.lock() as locked:
-        assert not lock.is_marked(locked.fd)
 
 
 def test_a_forked_child_does_not_release_its_parents_lock(provisioned: Site) -> None:
@@ -373,5 +323,7 @@ def test_a_lock_file_that_was_moved_away_is_no_lock(provisioned: Site) -> None:
         provisioned.path().rename(f"{provisioned.root}/moved")
         provisioned.provision()
         holder.close()
-        with waiting.result() as locked:
-            assert holds(locked, provisioned.path(LOCK))
+        # What it waited for isn't there any more, and the new sandbox is none of its business.
+        with pytest.raises(NotFound):
+            waiting.result()
+    provisioned.lock().close()

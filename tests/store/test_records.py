@@ -70,8 +70,9 @@ def test_the_goldens_hold_every_variant() -> None:
     assert {(p.pid_namespace is None, p.pidfs_inode is None) for p in processes} == {
         (a, b) for a in (True, False) for b in (True, False)
     }
-    assert sum(decode(path.read_bytes(), Journal, "").process is None for path in JOURNALS) == 1
-    assert len(JOURNALS) == 5
+    markers = [decode(path.read_bytes(), Journal, "") for path in JOURNALS if "marker" in path.name]
+    assert [(marker.process, marker.boot) for marker in markers] == [(None, BOOT), (None, None)]
+    assert len(JOURNALS) == 6
 
 
 @pytest.mark.spec("620.scope1.c", "620.scope1.d", "620.scope1.e", "620.scope1.f")
@@ -84,6 +85,20 @@ def test_the_runtime_record_says_what_runs() -> None:
         log=LOG,
         identity=IDENTITY,
     )
+
+
+def test_a_journal_has_its_boot_in_the_process_or_beside_it() -> None:
+    marker = (GOLDENS / "launch-marker-boot.json").read_bytes()
+    assert decode(marker, Journal, "").boot == BOOT
+    whole = (GOLDENS / "launch.json").read_text()
+    both = whole.removesuffix("\n}\n") + f',\n  "boot": "{BOOT}"\n}}\n'
+    assert "boot there" in str(fault(both.encode(), Journal))
+    with pytest.raises(Malformed):
+        decode(marker.replace(BOOT.encode(), b""), Journal, "")
+    first = marker.replace(b'"format": 1,', f'"boot": "{BOOT}", "format": 1,'.encode()).replace(
+        f',\n  "boot": "{BOOT}"\n'.encode(), b"\n"
+    )
+    assert "out of order" in str(fault(first, Journal))
 
 
 @pytest.mark.parametrize("indent", [-1, 0, 1, 8])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from typing import Self
 
 import msgspec
 import pytest
@@ -13,47 +12,16 @@ import pytest
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Indeterminate, Malformed, NvxError, Refused
 from nvx_ref.platform import process
-from nvx_ref.platform.contract import FileId, Unpinnable
+from nvx_ref.platform.contract import Unpinnable
 from nvx_ref.process import ProcessRef
 from nvx_ref.steps import Step
 from nvx_ref.store import ProcessIdentity, Recovered, claim, evidence
-from nvx_ref.store.names import JOURNAL, LOCK, LOG, RUNTIME
+from nvx_ref.store.names import JOURNAL, LOG, RUNTIME
 from nvx_ref.supervisor import peer_probe
-from sandboxes import Site, claimed, ended, log_of, soon, stranger, wait_for, write_journal, write_runtime
+from recovering import LAUNCH_ID, STOPPED, Scripted, fork_window, kept, recovered
+from sandboxes import Site, claimed, ended, log_of, raising, soon, stranger, wait_for, write_journal, write_runtime
 
-STOPPED = {"config.json", LOCK, LOG}
-LAUNCH_ID = "a" * 32
-
-
-@pytest.fixture(autouse=True)
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "CLAIM_WAIT", 0.1)
-
-
-@pytest.fixture
-def launched(provisioned: Site) -> Site:
-    """A sandbox with the runtime files of a launch."""
-    for name in ("control.sock", "control.capability", ".tmpAb3dE6", f".{RUNTIME}.{'0' * 32}.tmp", "outcome.json"):
-        provisioned.path(name).write_text("x")
-    return provisioned
-
-
-def recovered(site: Site, kind: Recovered, identity: ProcessIdentity | None) -> None:
-    with site.lock() as locked:
-        recovery = locked.recover()
-        assert (recovery.kind, recovery.launch_id, recovery.process) == (kind, LAUNCH_ID, identity)
-        assert locked.journal() is None
-    assert site.listing() == {*STOPPED, "outcome.json"}
-
-
-def kept(site: Site, detail: str) -> Indeterminate:
-    before = {name: site.path(name).read_bytes() for name in site.listing()}
-    with site.lock() as locked, pytest.raises(Indeterminate) as caught:
-        locked.recover(deadline=Deadline.after(1))
-    assert caught.value.detail == detail
-    assert caught.value.subject == str(site.path(JOURNAL))
-    assert {name: site.path(name).read_bytes() for name in site.listing()} == before
-    return caught.value
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 def test_without_a_journal_there_is_nothing_to_recover(launched: Site) -> None:
@@ -97,30 +65,8 @@ def test_a_log_that_was_replaced_proves_nothing(launched: Site) -> None:
 def test_a_claim_is_looked_at_again_for_a_while(launched: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "CLAIM_WAIT", 30)
     write_journal(launched)
-    again = threading.Event()
-    look = claim.look
-    looks = 0
-
-    def counted(*arguments: object) -> claim.Claim:
-        nonlocal looks
-        looks += 1
-        if looks == 3:
-            again.set()
-        return look(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(claim, "look", counted)
-    taken = threading.Event()
-
-    def fork_window() -> None:
-        with claimed(launched.path(LOG)):
-            taken.set()
-            assert again.wait(30)
-
-    thread = threading.Thread(target=fork_window)
-    thread.start()
-    assert taken.wait(30)
-    recovered(launched, Recovered.EXITED, None)
-    thread.join()
+    with fork_window(launched, monkeypatch):
+        recovered(launched, Recovered.EXITED, None)
 
 
 @pytest.mark.spec("620.scope2.e")
@@ -175,6 +121,37 @@ def test_an_earlier_boot_is_exited_and_nothing_is_probed(launched: Site, monkeyp
         monkeypatch.undo()
 
 
+@pytest.mark.spec("620.scope3.n")
+@pytest.mark.parametrize("log", ["lost", "renumbered", "held"])
+def test_a_marker_of_an_earlier_boot_is_exited_whatever_became_of_its_log(launched: Site, log: str) -> None:
+    """The log dies with the boot, or its device has another number in the next one: nothing else would tell."""
+    id_ = log_of(launched)
+    if log == "renumbered":
+        id_ = msgspec.structs.replace(id_, volume="fe99")
+    write_journal(launched, log=id_, boot="0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f9")
+    with claimed(launched.path(LOG)):
+        if log == "lost":
+            launched.path(LOG).rename(launched.path("disk.img"))
+        with launched.lock() as locked:
+            recovery = locked.recover(lambda *_: pytest.fail("probed"))
+    assert (recovery.kind, recovery.launch_id, recovery.process) == (Recovered.EXITED, LAUNCH_ID, None)
+    assert JOURNAL not in launched.listing()
+    assert "control.capability" not in launched.listing()
+
+
+def test_a_marker_of_this_boot_is_judged_by_the_claim(launched: Site) -> None:
+    write_journal(launched, boot=process.boot_identity())
+    with claimed(launched.path(LOG)):
+        kept(launched, "claim-held")
+    recovered(launched, Recovered.EXITED, None)
+
+
+def test_a_boot_that_can_not_be_read_is_unknown(launched: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_journal(launched, boot="0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f9")
+    monkeypatch.setattr(process, "boot_identity", raising(Indeterminate("no boot", detail="boot")))
+    kept(launched, "boot")
+
+
 def test_another_namespace_is_decided_by_the_claim(launched: Site) -> None:
     with stranger() as alive:
         identity = msgspec.structs.replace(alive, pid_namespace=1)
@@ -185,14 +162,6 @@ def test_another_namespace_is_decided_by_the_claim(launched: Site) -> None:
         log.rename(launched.path("disk.img"))
         kept(launched, "pid-namespace")
         launched.path("disk.img").rename(log)
-        recovered(launched, Recovered.EXITED, identity)
-
-
-@pytest.mark.case("T02")
-def test_without_a_unique_number_a_free_claim_is_the_second_witness(launched: Site) -> None:
-    with stranger() as alive:
-        identity = msgspec.structs.replace(alive, pidfs_inode=None)
-        write_journal(launched, identity)
         recovered(launched, Recovered.EXITED, identity)
 
 
@@ -209,35 +178,6 @@ def test_a_process_that_can_not_be_examined_is_unknown(
 
         monkeypatch.setattr(evidence.ProcessRef, "open", refuse)
         kept(launched, detail)
-
-
-class Scripted:
-    """A process reference that plays a part."""
-
-    def __init__(self, *, exits: bool = True, refuses: bool = False, has_log: bool = True) -> None:
-        self.identity = process.own_identity()
-        self.exits, self.refuses, self.has_log = exits, refuses, has_log
-        self.terminated = self.closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def terminate(self) -> None:
-        if self.refuses:
-            raise Refused("not permitted")
-        self.terminated = True
-
-    def wait(self, _: Deadline) -> bool:
-        return self.exits
-
-    def holds_output(self, _: FileId) -> bool:
-        return self.has_log
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -145,12 +146,21 @@ def test_a_number_and_start_of_another_process_are_told_apart_by_its_unique_numb
 
 @pytest.mark.case("T02")
 def test_without_a_unique_number_the_free_claim_tells(recorded: Site) -> None:
-    with stranger() as alive:
+    with stranger(log=recorded.path(LOG)) as alive:
         plain = msgspec.structs.replace(alive, pidfs_inode=None)
         record = write_runtime(recorded, plain)
         with claimed(recorded.path(LOG)):
             assert isinstance(looked(recorded), Live)
             assert isinstance(found_by(recorded), Live)
+        exited(recorded, record)
+
+
+@pytest.mark.case("T02")
+def test_a_process_without_the_log_is_unknown_while_the_claim_is_held(recorded: Site) -> None:
+    with stranger() as alive:
+        record = write_runtime(recorded, msgspec.structs.replace(alive, pidfs_inode=None))
+        with claimed(recorded.path(LOG)):
+            unknown(recorded, "no-witness")
         exited(recorded, record)
 
 
@@ -261,6 +271,34 @@ def test_a_look_during_a_commit_sees_one_state(recorded: Site, monkeypatch: pyte
         monkeypatch.setattr(Reader, "runtime", between)
         with claimed(recorded.path(LOG)):
             found = inspect(recorded.store, NAME, IDENTITY)
+        assert isinstance(found, Live)
+        found.vmm.close()
+
+
+@pytest.mark.spec("620.scope3.l")
+def test_a_look_reads_the_journal_before_the_record(recorded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch is committed, and its journal removed, right after either was read for the first time.
+
+    Read the other way round, there would be no record yet and no journal any more: nothing runs, to a look at a VMM.
+    """
+    with stranger() as alive:
+        launch_id = write_journal(recorded, alive).launch_id
+        committed = threading.Event()
+
+        def then_commit(real: Callable[[Reader], object]) -> Callable[[Reader], object]:
+            def read(self: Reader) -> object:
+                found = real(self)
+                if not committed.is_set():
+                    committed.set()
+                    write_runtime(recorded, alive, launch_id=launch_id)
+                    recorded.path(JOURNAL).unlink()
+                return found
+
+            return read
+
+        for name in ("journal", "runtime"):
+            monkeypatch.setattr(Reader, name, then_commit(getattr(Reader, name)))
+        found = inspect(recorded.store, NAME, IDENTITY)
         assert isinstance(found, Live)
         found.vmm.close()
 

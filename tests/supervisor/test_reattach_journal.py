@@ -52,6 +52,16 @@ def test_a_journal_whose_log_was_replaced(recorded: Site) -> None:
     unknown(recorded, "log-replaced")
 
 
+@pytest.mark.spec("620.scope3.n")
+def test_a_journal_without_a_process_of_an_earlier_boot(recorded: Site) -> None:
+    journal = write_journal(recorded, boot="0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f9")
+    recorded.path(LOG).unlink()
+    with claimed(recorded.path(LOG)):
+        found = exited(recorded, None)
+    assert found.recovery is not None
+    assert (found.recovery.kind, found.recovery.launch_id) == (Recovered.EXITED, journal.launch_id)
+
+
 def test_a_journal_with_a_process_that_is_gone(recorded: Site) -> None:
     write_journal(recorded, ended())
     found = exited(recorded, None)

@@ -180,15 +180,21 @@ def log_of(site: Site) -> FileId:
 
 
 def write_journal(
-    site: Site, process: ProcessIdentity | None = None, *, log: FileId | None = None, launch_id: str = "a" * 32
+    site: Site,
+    process: ProcessIdentity | None = None,
+    *,
+    log: FileId | None = None,
+    launch_id: str = "a" * 32,
+    boot: str | None = None,
 ) -> Journal:
-    """Leave the journal that a crash would leave."""
+    """Leave the journal that a crash would leave; a marker without a boot, as another build may write it."""
     journal = Journal(
         format=FORMAT,
         launch_id=launch_id,
         process=process,
         endpoint=str(site.path(store_names.SOCKET)),
         log=log or log_of(site),
+        boot=boot,
     )
     _write(site.path(store_names.JOURNAL), encode(journal, "launch.json"))
     return journal
@@ -232,13 +238,17 @@ def claimed(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def stranger() -> Iterator[ProcessIdentity]:
-    """A process that nobody launched as a VMM; it must be alive at the end of the block."""
+def stranger(*, log: Path | None = None) -> Iterator[ProcessIdentity]:
+    """A process that nobody launched as a VMM, unless it has a log; it must be alive at the end of the block."""
+    errors = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     child = subprocess.Popen(
         [sys.executable, "-I", "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=errors,
     )
+    if errors is not None:
+        os.close(errors)
     assert child.stdin is not None
     assert child.stdout is not None
     with child.stdin, child.stdout:

@@ -184,6 +184,13 @@ class Directory:
         except OSError as error:
             raise failure(error, path, "write") from error
 
+    def rename(self, name: str, other: str) -> None:
+        """Give a file another name, and take that from whatever file has it."""
+        try:
+            os.rename(_single(name), _single(other), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError as error:
+            raise failure(error, self.child_path(other), "rename") from error
+
     def remove(self, name: str) -> bool:
         """Remove a name, whatever file it is; False if it is absent. Directories are refused."""
         try:
