@@ -12,6 +12,9 @@ from harness.backends import missing
 from harness.errors import HarnessError
 from harness.settings import BACKENDS, Settings
 
+MAX_ENDPOINT = 107
+"""Bytes that the path of a UNIX socket may have."""
+
 DEMO = """\
 {directory} holds a made-up release, real images and a sandbox directory to be; nothing runs yet.
 The VM monitor is the bundled fake. Paste these lines into a shell, one by one:
@@ -35,6 +38,10 @@ def demo(directory: str) -> None:
     root = os.path.abspath(directory)
     if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
         raise HarnessError(f"{root}: exists and isn't an empty directory; name another one")
+    state = os.path.join(root, "sandboxes", "demo")
+    endpoint = os.fsencode(os.path.join(state, "control.sock"))
+    if len(endpoint) > MAX_ENDPOINT or b"," in endpoint or b"=" in endpoint:
+        raise HarnessError(f"{root}: a VM's socket can't be below it; use a shorter path without , and =")
     os.makedirs(root, mode=0o700, exist_ok=True)
     artifacts = images.write_artifacts(os.path.join(root, "artifacts"))
     files = images.unpack(os.path.join(root, "images"))
@@ -49,7 +56,7 @@ def demo(directory: str) -> None:
         "NVX_INITRD": artifacts.initramfs,
         "NVX_MANIFEST": artifacts.manifest,
     }
-    sandbox = ["--state-dir", os.path.join(root, "sandboxes", "demo")]
+    sandbox = ["--state-dir", state]
     boot = ["--distro", files.erofs, "--format", "erofs", "--identity", images.EROFS_UUID, "--scratch", files.scratch]
     typed = [
         ["nvx-ref", "provision", *sandbox, *boot],

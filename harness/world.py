@@ -23,7 +23,7 @@ from harness.errors import Finding, HarnessError, Late
 from harness.sut.process import Started
 from harness.sut.program import Program
 from harness.witness.evidence import Evidence
-from harness.witness.leftovers import sweep
+from harness.witness.leftovers import Places, sweep
 from harness.witness.processes import Processes
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ GRACE = 1.0
 """Seconds that a process has to end by itself before it counts as left behind."""
 
 ENDPOINT_LIMIT = 80
-OWN_NAMES = frozenset({"s", "vmm.py", "side.json", "channel", "fake", "out", "reference.py", "nvx-ref.py", "images"})
+TEMPORARY = "tmp"
+OWN_NAMES = frozenset(
+    {"s", TEMPORARY, "vmm.py", "side.json", "channel", "fake", "out", "reference.py", "nvx-ref.py", "images"}
+)
 
 _numbers = itertools.count()
 
@@ -92,7 +95,8 @@ class World:
         self.root = _make_root(settings.directory)
         self.state = os.path.join(self.root, "s")
         os.mkdir(self.state, 0o700)
-        os.mkdir(os.path.join(self.root, "out"), 0o700)
+        for name in ("out", TEMPORARY):
+            os.mkdir(os.path.join(self.root, name), 0o700)
         slug = re.sub(r"[^\w.-]+", "-", label).strip("-")[:80]
         self._evidence_directory = os.path.join(settings.directory, "evidence", f"{slug}-{self.token[:4]}")
         self.evidence = Evidence(self._evidence_directory, root=self.state)
@@ -166,7 +170,7 @@ class World:
                 packages=("harness", "nvx_ref", "msgspec"),
                 body="from harness.sut.reference import main\n\nsys.exit(main())\n",
             )
-        return Started(command, environment=environment())
+        return Started(command, environment=self.environment())
 
     def nvx_ref(self, *arguments: str) -> Completed:
         """Run the reference's command line to its end, as a user would; its output goes to files."""
@@ -183,7 +187,7 @@ class World:
         paths = [os.path.join(self.root, "out", f"command-{number}.{stream}") for stream in ("out", "err")]
         with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
             child = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.root, env=environment()
+                list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.root, env=self.environment()
             )
             self.processes.own(child.pid)
             try:
@@ -214,6 +218,13 @@ class World:
         if expected != found:
             raise Finding(where, expected=_shown(expected), found=_shown(found))
 
+    def environment(self) -> dict[str, str]:
+        """Return the environment of everything that is started: this one without what would steer it.
+
+        Temporary files go below the test's directory, where whatever stays is seen.
+        """
+        return {**environment(), "TMPDIR": os.path.join(self.root, TEMPORARY)}
+
     def sweep(self) -> str:
         """End everything of the test; return what was left that shouldn't have been, as text."""
         if self._swept:
@@ -226,9 +237,7 @@ class World:
             host=self.host,
             processes=self.processes,
             evidence=self.evidence,
-            root=self.root,
-            state=self.state,
-            own=OWN_NAMES,
+            places=Places(self.root, self.state, os.path.join(self.root, TEMPORARY), OWN_NAMES),
             grace=self.soon(GRACE),
             deadline=self.soon(ENDING),
         )
@@ -261,10 +270,9 @@ class World:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of everything that is started: this one without what would steer it."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(("NVX_", "PYTHON", "PYTEST_", "COV"))
-    }
+    """Return this process's environment without what would steer what is started."""
+    steering = ("NVX_", "PYTHON", "PYTEST_", "COV")
+    return {name: value for name, value in os.environ.items() if not name.startswith(steering)}
 
 
 def _shown(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.deadline import until
@@ -19,14 +20,29 @@ RUNTIME_FILES = ("control.sock", "control.capability", "runtime.json", "launch.j
 """What must not stay behind once no VMM of a sandbox runs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a test may leave things.
+
+    Attributes:
+        root: The test's directory, which the harness removes afterwards.
+        state: The state root in it.
+        temporary: The directory of temporary files in it, empty at the end.
+        own: The names in ``root`` that the harness made itself.
+    """
+
+    root: str
+    state: str
+    temporary: str
+    own: frozenset[str]
+
+
 def sweep(
     *,
     host: Host,
     processes: Processes,
     evidence: Evidence,
-    root: str,
-    state: str,
-    own: frozenset[str],
+    places: Places,
     grace: Deadline,
     deadline: Deadline,
 ) -> list[str]:
@@ -36,9 +52,7 @@ def sweep(
         host: The operating system's half of the witnesses.
         processes: The process witness of the test.
         evidence: Where explanations are kept.
-        root: The test's directory, which the harness removes afterwards.
-        state: The state root in it.
-        own: The names in ``root`` that the harness made itself.
+        places: Where things may be left.
         grace: Until when a process may end by itself.
         deadline: By when what was ended must be gone.
 
@@ -46,13 +60,14 @@ def sweep(
         One line for each thing left, empty if the test was clean.
     """
     # What is on its way out is no leftover: the same second in which a held lock is looked at again.
-    until(lambda: not processes.look(), grace)
+    until(lambda: not processes.look() and not os.listdir(places.temporary), grace)
     left = [f"process {one}" for one in _end(host, processes, evidence, deadline)]
-    found = [f"mount {point}" for point in host.mounts(root)]
-    found += [f"socket {path}" for path in host.sockets(state)]
-    found += [f"file {path}" for path in _strangers(root, own)]
+    found = [f"mount {point}" for point in host.mounts(places.root)]
+    found += [f"socket {path}" for path in host.sockets(places.state)]
+    found += [f"file {path}" for path in _strangers(places.root, places.own)]
+    found += [f"file {path}" for path in _strangers(places.temporary, frozenset())]
     # The runtime files of a VMM that had to be ended here are its consequence, not a second finding.
-    return [*left, *found, *([] if left else [f"file {path}" for path in _runtime_files(state)])]
+    return [*left, *found, *([] if left else [f"file {path}" for path in _runtime_files(places.state)])]
 
 
 def _end(host: Host, processes: Processes, evidence: Evidence, deadline: Deadline) -> list[str]:

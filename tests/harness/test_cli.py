@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.settings import BACKENDS
+from harness.settings import BACKENDS, short_root
 
 
 def nvx_harness(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,9 +29,14 @@ def test_doctor_names_every_backend_and_what_it_lacks() -> None:
     assert all(": missing " in line for line in lines[1:])
 
 
-@pytest.mark.skipif(find_spec("fake_openvmm.guest") is None, reason="the fake has no guest yet")
-def test_the_demonstration_can_be_typed_line_by_line(tmp_path: Path) -> None:
-    place = tmp_path / "a demo"
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="nvx-demo-", dir=short_root()) as place:
+        yield Path(place)
+
+
+def test_the_demonstration_can_be_typed_line_by_line(short_path: Path) -> None:
+    place = short_path / "a demo"
     done = nvx_harness("demo", str(place))
     assert (done.returncode, done.stderr) == (0, "")
     typed = [line.removeprefix("    ") for line in done.stdout.splitlines() if line.startswith("    ")]
@@ -52,6 +58,14 @@ def test_the_demonstration_leaves_alone_what_is_there(tmp_path: Path, there: str
     done = nvx_harness("demo", str(place))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"error: {place}: exists and isn't an empty directory; name another one\n"
+
+
+@pytest.mark.parametrize("name", ["d" * 100, "a,b", "a=b"])
+def test_the_demonstration_refuses_a_place_where_no_socket_can_be(tmp_path: Path, name: str) -> None:
+    done = nvx_harness("demo", str(tmp_path / name))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "a VM's socket can't be below it" in done.stderr
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("arguments", [["demo"], ["frobnicate"], ["doctor", "--deep"]])

@@ -40,6 +40,9 @@ LEAVES = {
     "a file": """
     open(os.path.join(world.root, "stray"), "w").close()
     """,
+    "a temporary file": """
+    subprocess.run(run("import tempfile\\ntempfile.mkstemp()"), check=True, env=world.environment())
+    """,
     "a runtime record": """
     os.mkdir(world.sandbox("box"))
     open(os.path.join(world.sandbox("box"), "runtime.json"), "w").close()
@@ -59,6 +62,7 @@ FOUND = {
     "an orphan": r"process pid \d+ \(adopted\): ",
     "a process with the token": r"process pid \d+ \(adopted, bears the token\): ",
     "a file": r"file /tmp/nvx-\w+/[\d.]+/stray",
+    "a temporary file": r"file /tmp/nvx-\w+/[\d.]+/tmp/tmp\w+",
     "a runtime record": r"file /tmp/nvx-\w+/[\d.]+/s/box/runtime\.json \(-rw-r--r--\)",
     "a socket": r"socket /tmp/nvx-\w+/[\d.]+/s/box/s\.sock",
     "a mount": r"mount /tmp/nvx-\w+/[\d.]+/s",
