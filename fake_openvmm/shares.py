@@ -21,12 +21,13 @@ PATH_BYTES = 4096
 class Root:
     """A share together with what the host says of its root."""
 
-    __slots__ = ("directory", "lists", "share", "stat")
+    __slots__ = ("chain", "directory", "lists", "share", "stat")
 
-    def __init__(self, share: Share, found: os.stat_result) -> None:
-        """Hold both; `lists` maps `denied`, `allowed` and `writable` to paths below the root."""
+    def __init__(self, share: Share, chain: list[os.stat_result]) -> None:
+        """Take what is on the way from `/`; `lists` maps `denied`, `allowed` and `writable` to paths below the root."""
         self.share = share
-        self.stat = found
+        self.stat = found = chain[-1]
+        self.chain = {(one.st_dev, one.st_ino) for one in chain}
         self.directory = stat.S_ISDIR(found.st_mode)
         self.lists: dict[str, list[str]] = {"denied": [], "allowed": [], "writable": []}
 
@@ -64,15 +65,16 @@ def _root(name: str | None, directory: str, *, readonly: bool) -> Root:
     absolute = os.path.join(os.getcwd(), directory)
     if ".." in absolute.split("/"):
         raise Failure("microVM filesystem host path contains a parent component")
-    path, found = "/", os.lstat("/")
+    path, chain = "/", [os.lstat("/")]
     for part in absolute.split("/"):
         if part in ("", "."):
             continue
         path = os.path.join(path, part)
-        found = _no_link(path, "filesystem")
-    if not (stat.S_ISDIR(found.st_mode) or (name is not None and stat.S_ISREG(found.st_mode))):
+        chain.append(_no_link(path, "filesystem"))
+    mode = chain[-1].st_mode
+    if not (stat.S_ISDIR(mode) or (name is not None and stat.S_ISREG(mode))):
         raise Failure(f"microVM filesystem root is not a plain directory: {path}")
-    return Root(Share(name, path, readonly=readonly), found)
+    return Root(Share(name, path, readonly=readonly), chain)
 
 
 def _no_link(path: str, what: str) -> os.stat_result:
@@ -89,7 +91,7 @@ def _disjoint(roots: list[Root]) -> None:
     for index, root in enumerate(roots):
         for other in roots[:index]:
             first, second = root.share.host, other.share.host
-            same = (root.stat.st_dev, root.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
+            same = _identity(root) in other.chain or _identity(other) in root.chain
             if same or contains(first, second) or contains(second, first):
                 raise Failure(f"microVM filesystem host paths must not overlap: {second} and {first}")
     if len(roots) > 1:
@@ -104,19 +106,28 @@ def _disjoint(roots: list[Root]) -> None:
                     )
 
 
+def _identity(root: Root) -> tuple[int, int]:
+    return root.stat.st_dev, root.stat.st_ino
+
+
 def contains(outer: str, inner: str) -> bool:
     """Whether `inner` is `outer` or below it; the empty path is a share's root and contains everything."""
     return not outer or inner == outer or inner.startswith(outer.rstrip("/") + "/")
 
 
 def _sources(mounts: list[tuple[str, str, str]], root: str) -> list[tuple[str, str]]:
-    """Give every directory tree, by device and path inside its file system, that can be reached below `root`."""
+    """Give every directory tree, by device and path inside its file system, that can be reached below `root`.
+
+    In a chroot that is no mount point no mount covers what isn't on a mount of its own: of such a root only device and
+    inode, and those of what is above it, are known.
+    """
     above = [
         (point.rstrip("/").count("/"), index) for index, (_, _, point) in enumerate(mounts) if contains(point, root)
     ]
-    device, inside, point = mounts[max(above)[1]]
-    found = [(device, os.path.join(inside, os.path.relpath(root, point)) if root != point else inside)]
-    found += [(other, path) for other, path, point in mounts if point != root and contains(root, point)]
+    found = [(other, path) for other, path, point in mounts if point != root and contains(root, point)]
+    if above:
+        device, inside, point = mounts[max(above)[1]]
+        found.append((device, os.path.join(inside, os.path.relpath(root, point)) if root != point else inside))
     return found
 
 

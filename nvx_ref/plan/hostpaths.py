@@ -194,20 +194,20 @@ def reaches(mounts: list[Reach], path: str) -> list[Reach]:
     """Return the parts of file systems that are shown at a path and below it.
 
     Args:
-        mounts: What is mounted; none where the system doesn't say.
+        mounts: What is mounted; none where the system doesn't say. In a chroot that is no mount point itself, none of
+            them covers a path that isn't on a mount of its own: what shows that path is then unknown, and it is told
+            from others by identity alone.
         path: Canonical.
     """
+    inner = [mount for mount in mounts if mount.point != path and within(mount.point, path)]
     # Of the mounts at or above it the deepest shows it, and of several at one point the last.
     above = [mount for mount in mounts if within(path, mount.point)]
     if not above:
-        return []
+        return inner
     deepest = max(enumerate(above), key=lambda item: (len(item[1].point), item[0]))[1]
     below = os.path.relpath(path, deepest.point)
     inside = deepest.inside if below == "." else os.path.join(deepest.inside, below)
-    return [
-        type(deepest)(deepest.device, inside, path),
-        *(mount for mount in mounts if mount.point != path and within(mount.point, path)),
-    ]
+    return [type(deepest)(deepest.device, inside, path), *inner]
 
 
 def _lstat(path: str, what: str) -> os.stat_result:

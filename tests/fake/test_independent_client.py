@@ -6,7 +6,6 @@ import ast
 import base64
 import json
 import re
-import shutil
 import socket
 import struct
 import tempfile
@@ -44,12 +43,7 @@ GOLDEN_PING = bytes.fromhex("4e5658430101000008070605040302010000000000000000")
 GOLDEN_EXEC = bytes.fromhex("8813000003000000070000002f62696e2f7368020000002d63070000006563686f206869")
 GOLDEN_PWD = bytes.fromhex("00000000010001000100000004000000080000002f62696e2f7077642f746d70")
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="the endpoint is no socket here"),
-    pytest.mark.skipif(
-        not (shutil.which("mkfs.erofs") and shutil.which("mkfs.ext4")), reason="mkfs.erofs or mkfs.ext4 is missing"
-    ),
-]
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="the endpoint is no socket here")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,11 @@ from harness.witness.linux import LinuxHost
 from harness.witness.processes import Processes, claim_is_held
 from tests.harness.stubs import SLEEPER, SOON, host, running
 
-MARK = "5f0c6a1e7d2b9384"
+
+@pytest.fixture
+def token() -> str:
+    """A token of this test alone: others run at the same time, in other processes."""
+    return secrets.token_hex(8)
 
 
 @pytest.fixture
@@ -29,8 +34,8 @@ def launcher(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def processes(tmp_path: Path, launcher: str) -> Iterator[Processes]:
-    found = Processes(host(), needle=launcher, token=MARK, root=str(tmp_path / "s"))
+def processes(tmp_path: Path, launcher: str, token: str) -> Iterator[Processes]:
+    found = Processes(host(), needle=launcher, token=token, root=str(tmp_path / "s"))
     yield found
     found.close()
 
@@ -261,16 +266,16 @@ sys.exit(75)
 
 
 @pytest.fixture
-def channel(tmp_path: Path, processes: Processes) -> Iterator[Channel]:
-    found = Channel(str(tmp_path / "channel"), token=MARK, processes=processes, host=host())
+def channel(tmp_path: Path, processes: Processes, token: str) -> Iterator[Channel]:
+    found = Channel(str(tmp_path / "channel"), token=token, processes=processes, host=host())
     yield found
     found.close()
 
 
 def test_a_fake_is_held_and_goes_on_and_ends_with_its_lifeline(
-    tmp_path: Path, channel: Channel, processes: Processes
+    tmp_path: Path, channel: Channel, processes: Processes, token: str
 ) -> None:
-    with running(FAKE, str(tmp_path / "channel"), MARK) as child:
+    with running(FAKE, str(tmp_path / "channel"), token) as child:
         peer = channel.wait_paused("before_bind", SOON(10))
         assert (peer.pid, processes.one("here").reasons >= {"token"}) == (child.pid, True)
         channel.resume(peer)
@@ -280,10 +285,12 @@ def test_a_fake_is_held_and_goes_on_and_ends_with_its_lifeline(
         assert child.wait(10) == 75
 
 
-def test_a_pause_that_nobody_reaches_is_late_and_says_where_the_fakes_are(tmp_path: Path, channel: Channel) -> None:
+def test_a_pause_that_nobody_reaches_is_late_and_says_where_the_fakes_are(
+    tmp_path: Path, channel: Channel, token: str
+) -> None:
     with pytest.raises(Late, match="no fake on the channel"):
         channel.wait_paused("before_bind", SOON(0.05))
-    with running(FAKE, str(tmp_path / "channel"), MARK) as child:
+    with running(FAKE, str(tmp_path / "channel"), token) as child:
         channel.wait_paused("before_bind", SOON(10))
         with pytest.raises(Late, match=f"fake pause after_bind: .* found pid {child.pid} before_bind"):
             channel.wait_paused("after_bind", SOON(0.05))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import sys
 from pathlib import Path
 
 import msgspec
@@ -184,6 +185,20 @@ def test_host_paths_that_overlap_through_a_bind_mount_are_refused(tree: Path, in
     code = "from nvx_ref.plan import plan_shares, Share; plan_shares(ARGUMENT)"
     assert in_mount_namespace([(tree / inner, tree / "two")], code, shares) == "overlap"
     assert in_mount_namespace([(tree / "three", tree / "two")], code, shares) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root may change its root")
+@pytest.mark.parametrize(
+    ("first", "second", "detail"),
+    [("one", "two", None), ("one", "one/a", "overlap"), ("bound", "one/a", "overlap"), ("one/a", "bound", "overlap")],
+)
+def test_a_root_that_no_mount_covers_is_no_obstacle(tree: Path, first: str, second: str, detail: str | None) -> None:
+    for name in ("proc", "bound"):
+        (tree / name).mkdir()
+    code = f"import hashlib, os; from nvx_ref.plan import plan_shares; os.chroot({str(tree)!r}); plan_shares(ARGUMENT)"
+    shares = [Share(target="/a", host=f"/{first}"), Share(target="/b", host=f"/{second}")]
+    binds = [(Path("/proc"), tree / "proc"), (tree / "one", tree / "bound")]
+    assert in_mount_namespace(binds, code, shares) == detail
 
 
 @pytest.mark.parametrize(
