@@ -174,8 +174,7 @@ class Machine:
             return
         moved = True
         while moved:
-            moved = self._to_broker(broker) | self._to_agent(broker)
-            link.flush()
+            moved = self._to_broker(broker) | self._to_agent(broker) | link.flush()
 
     def _to_broker(self, broker: Broker) -> bool:
         moved = False

@@ -86,15 +86,23 @@ class HostLink:
         if self._again_at is not None and now >= self._again_at:
             self._again_at = None
 
-    def flush(self) -> None:
-        """Write what goes, and close a connection that the broker has given up."""
+    def flush(self) -> bool:
+        """Write what goes, and close a connection that the broker has given up.
+
+        Returns:
+            Whether the broker was told of anything, so that it may have room for the guest now, or something for it.
+        """
+        told = False
         while self._connection is not None and self._broker.host != brokers.NO_HOST and self._again_at is None:
             if not self._pieces and not self._next_record():
                 break
             if not self._write(self._connection):
                 break
+            told = True
         if self._connection is not None and self._broker.host == brokers.NO_HOST:
             self._close(self._connection)
+            return True
+        return told
 
     def close(self) -> None:
         """Close the connection, if there is one."""

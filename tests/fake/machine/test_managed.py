@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fake_openvmm.hostlink import HostLink
 from tests.fake.machine.client import (
     CANCEL,
     ERROR,
@@ -253,6 +254,21 @@ def test_one_byte_more_is_too_much(host: Host) -> None:
 
 def test_endless_output_is_cut(host: Host) -> None:
     assert sh(host, "exec yes")[2:] == (EXIT, 125, "output-limit")
+
+
+def test_output_goes_on_when_nothing_but_the_host_makes_room(
+    vm: Any, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is full and the program has ended; then the socket takes all at once, and no event follows that."""
+    real = HostLink.flush
+
+    def flush(link: HostLink) -> bool:
+        full = vm.witness.of("exec") and not vm.witness.of("exit_status")
+        return False if full else real(link)
+
+    monkeypatch.setattr(HostLink, "flush", flush)
+    ended = sh(host, "head -c 1000000 /dev/zero")
+    assert (len(ended.stdout), ended.category) == (1_000_000, "exit")
 
 
 def test_what_the_leader_started_dies_with_it(host: Host) -> None:
