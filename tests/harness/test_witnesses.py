@@ -51,7 +51,9 @@ def test_an_orchestrator_that_only_mentions_the_launcher_is_no_vmm(processes: Pr
         assert processes.vmms() == []
 
 
-def test_a_vmm_with_the_number_of_an_orchestrator_that_ended_is_found(tmp_path: Path, launcher: str) -> None:
+def test_a_vmm_with_the_number_of_an_orchestrator_that_ended_is_found(
+    tmp_path: Path, launcher: str, token: str
+) -> None:
     class Reused(LinuxHost):
         later = 0
 
@@ -60,7 +62,7 @@ def test_a_vmm_with_the_number_of_an_orchestrator_that_ended_is_found(tmp_path: 
             return replace(found, start=found.start + self.later) if found is not None else None
 
     reused = Reused()
-    processes = Processes(reused, needle=launcher, token=MARK, root=str(tmp_path / "s"))
+    processes = Processes(reused, needle=launcher, token=token, root=str(tmp_path / "s"))
     with running(SLEEPER, launcher) as child:
         processes.own(child.pid)
         assert processes.vmms() == []
