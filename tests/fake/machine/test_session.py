@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Any
 
@@ -119,7 +120,9 @@ def test_a_peer_of_another_user_is_closed_unread(machines: Any, monkeypatch: pyt
     monkeypatch.setattr(system, "own_user", lambda: own + 1)
     vm = machines.layered()
     host = vm.host()
-    host.show()
+    # It may be closed before it has said anything.
+    with contextlib.suppress(BrokenPipeError):
+        host.show()
     assert host.at_end()
     assert [event["kind"] for event in vm.witness.events if str(event["kind"]).startswith("host")] == ["host_refused"]
     monkeypatch.undo()
