@@ -238,6 +238,15 @@ def test_a_host_that_reads_late_still_gets_all_of_it(machines: Any) -> None:
     assert vm.wait() == 0
 
 
+def test_a_host_that_lets_thousands_of_answers_wait_gets_them_all(machines: Any) -> None:
+    vm = machines.layered()
+    host = vm.host().attach()
+    asked = [host.ask(PING) for _ in range(8000)]
+    vm.witness.wait_for("request", 8000)
+    assert [host.frame().request for _ in range(8000)] == asked
+    assert host.call(PING) == (READY, 0, b"")
+
+
 def test_a_stop_whose_host_leaves_is_still_a_stop(machines: Any) -> None:
     vm = machines.layered()
     host = vm.host().attach()
