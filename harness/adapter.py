@@ -14,6 +14,7 @@ import struct
 from typing import TYPE_CHECKING, Protocol, cast
 
 from nvx_ref.errors import Malformed, Refused, SessionFailed
+from nvx_ref.nvxc import GuestRefused
 from nvx_ref.session import MAX_DATA
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _LENGTH = struct.Struct("<I")
 Message = dict[str, object]
 
 
-class AdapterRefused(Refused):
+class AdapterRefused(GuestRefused):
     """The guest answered a request with ``"ok": false``. The session goes on.
 
     Args:
@@ -37,9 +38,7 @@ class AdapterRefused(Refused):
     """
 
     def __init__(self, reason: str, *, category: str, status: int) -> None:
-        super().__init__(reason, subject="adapter", detail=category)
-        self.category = category
-        self.status = status
+        super().__init__(reason, category=category, status=status, subject="adapter")
 
 
 class AdapterResult:

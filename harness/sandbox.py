@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from harness import images
-from harness.errors import Finding
+from harness.errors import Finding, Unavailable
 from harness.sut.protocol import mapping
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EROFS, GPT = "erofs", "gpt"
 EXT4, RAMFS = "ext4", "ramfs"
+LAYERED, DIRECT, ADAPTER = "layered", "direct", "adapter"
 SECTOR = 512
 
 
@@ -30,8 +31,10 @@ class Sandbox:
         image_format: ``erofs`` or ``gpt``.
         upper: ``ext4`` or ``ramfs``.
         sectors: Bytes of a sector of a GPT image, 512 or 4,096.
+        guest: ``layered``, ``direct`` (without images) or ``adapter``: which agent it runs.
 
     Attributes:
+        extra: Arguments of `provision` that go before its own; None takes one away.
         world: The test's world.
         directory: Its state directory.
         distro: Its distro image, shared and read-only.
@@ -40,12 +43,21 @@ class Sandbox:
     """
 
     def __init__(
-        self, world: World, name: str = "box", *, image_format: str = EROFS, upper: str = EXT4, sectors: int = SECTOR
+        self,
+        world: World,
+        name: str = "box",
+        *,
+        image_format: str = EROFS,
+        upper: str = EXT4,
+        sectors: int = SECTOR,
+        guest: str = LAYERED,
     ) -> None:
         self.world = world
         self.name = name
         self.image_format = image_format
         self.upper = upper
+        self.guest = guest
+        self.extra: Args = {}
         self.directory = world.sandbox(name)
         place = os.path.join(world.root, "images")
         os.makedirs(place, mode=0o700, exist_ok=True)
@@ -58,19 +70,22 @@ class Sandbox:
     def request(self) -> Args:
         """Return the arguments of `provision`."""
         artifacts = self.world.artifacts
+        if self.guest == ADAPTER and artifacts.adapter is None:
+            raise Unavailable("the test adapter", ("an initramfs that runs its agent",))
         upper: Args = {"scratch": self.scratch} if self.scratch else {"ramUpper": True}
-        return {
+        images: Args = {**upper, "distro": self.distro, "format": self.image_format, "identity": self.identity}
+        request = {
             **self.named(),
-            **upper,
-            "distro": self.distro,
-            "format": self.image_format,
-            "identity": self.identity,
+            **({} if self.guest == DIRECT else images),
+            "guest": self.guest,
             "openvmm": self.world.vmm.command,
             "kernel": artifacts.kernel,
-            "initrd": artifacts.initrd,
+            "initrd": artifacts.adapter if self.guest == ADAPTER else artifacts.initrd,
             "manifest": artifacts.manifest,
             "hypervisor": self.world.backend.hypervisor,
+            **self.extra,
         }
+        return {name: value for name, value in request.items() if value is not None}
 
     def named(self) -> Args:
         """Return the arguments of every other operation."""

@@ -46,7 +46,19 @@ GRACE = 1.0
 ENDPOINT_LIMIT = 80
 TEMPORARY = "tmp"
 OWN_NAMES = frozenset(
-    {"s", TEMPORARY, "vmm.py", "side.json", "channel", "fake", "out", "reference.py", "nvx-ref.py", "images"}
+    {
+        "s",
+        TEMPORARY,
+        "vmm.py",
+        "side.json",
+        "channel",
+        "fake",
+        "out",
+        "reference.py",
+        "adapter.py",
+        "nvx-ref.py",
+        "images",
+    }
 )
 
 _numbers = itertools.count()
@@ -161,6 +173,15 @@ class World:
         self.evidence.learn()
         return program
 
+    def adapter(self) -> Started:
+        """Return where processes of the test adapter's orchestrator come from, for :meth:`orchestrator`."""
+        command = python.write_script(
+            os.path.join(self.root, "adapter.py"),
+            packages=("harness", "nvx_ref", "msgspec"),
+            body="from harness.sut.adapter import main\n\nsys.exit(main())\n",
+        )
+        return Started(command, environment=self.environment())
+
     def _started(self) -> Started:
         if self._settings.orchestrator is not None:
             command = shlex.split(self._settings.orchestrator)
@@ -174,12 +195,15 @@ class World:
 
     def nvx_ref(self, *arguments: str) -> Completed:
         """Run the reference's command line to its end, as a user would; its output goes to files."""
-        command = python.write_script(
+        return self.run([*self.nvx_ref_command(), *arguments])
+
+    def nvx_ref_command(self) -> list[str]:
+        """Return what starts the reference's command line."""
+        return python.write_script(
             os.path.join(self.root, "nvx-ref.py"),
             packages=("nvx_ref", "msgspec", "click"),
             body='from nvx_ref.cli import main\n\nsys.argv[0] = "nvx-ref"\nsys.exit(main())\n',
         )
-        return self.run([*command, *arguments])
 
     def run(self, command: Sequence[str]) -> Completed:
         """Run a command to its end."""

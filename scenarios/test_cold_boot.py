@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
-from harness.backends.contract import UNSEEN, GuestFacts, Vm
+from harness.backends.contract import UNSEEN
 from harness.goldens import Goldens
-from harness.sandbox import EROFS, EXT4, GPT, RAMFS, SECTOR, Sandbox
+from harness.sandbox import EROFS, EXT4, GPT, RAMFS, Sandbox
 from harness.witness import ext4
 from harness.witness.evidence import listing
 from harness.world import World
-
-COMBINATIONS = [
-    pytest.param(image_format, upper, id=f"{image_format}-{upper}")
-    for image_format in (EROFS, GPT)
-    for upper in (EXT4, RAMFS)
-]
-
-
-def options_as_lines(argv: list[str]) -> list[str]:
-    """Return arguments one option a line, its value beside it."""
-    lines: list[str] = []
-    for word in argv:
-        if word.startswith("--") or not lines:
-            lines.append(word)
-        else:
-            lines[-1] += f" {word}"
-    return lines
+from scenarios.boots import COMBINATIONS, entry, expect_allowlist, expect_found, options_as_lines
 
 
 @pytest.mark.spec(
@@ -49,12 +32,12 @@ def test_an_image_boots_and_the_guest_finds_what_the_plan_says(
     vmm = world.processes.one(f"start of {where}")
 
     goldens.check(f"{golden}/runtime.json", box.read("runtime.json"))
-    goldens.check(f"{golden}/running.txt", [_entry(line) for line in listing(box.directory)])
+    goldens.check(f"{golden}/running.txt", [entry(line) for line in listing(box.directory)])
     (vm,) = world.vmm.vms()
     world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=vm.pid)
     goldens.check(f"{golden}/argv.txt", options_as_lines(vm.argv()))
-    _expect_found(world, box, world.vmm.guest_facts(vm), goldens, golden)
-    _expect_allowlist(world, box, vm)
+    expect_found(world, box, world.vmm.guest_facts(vm), goldens, golden)
+    expect_allowlist(world, box, vm)
     if box.scratch is not None:
         world.expect(f"{where}: scratch in use", expected=True, found=ext4.needs_recovery(box.scratch))
     world.expect(f"{where}: exec", expected="up\n", found=box.output(program, "/bin/echo", "up"))
@@ -68,55 +51,11 @@ def test_an_image_boots_and_the_guest_finds_what_the_plan_says(
         found=report["outcome"],
     )
     world.expect(f"{where}: teardown", expected=True, found=all(report["teardown"].values()))
-    goldens.check(f"{golden}/stopped.txt", [_entry(line) for line in listing(box.directory)])
+    goldens.check(f"{golden}/stopped.txt", [entry(line) for line in listing(box.directory)])
     if box.scratch is not None:
         world.expect(f"{where}: scratch after stop", expected=False, found=ext4.needs_recovery(box.scratch))
     box.succeed(program, "deprovision")
     world.expect(f"{where}: deprovision", expected=[], found=box.names())
-
-
-def _expect_found(world: World, box: Sandbox, facts: GuestFacts, goldens: Goldens, golden: str) -> None:
-    """The guest selected what the plan says, and the VMM opened the very files that were checked."""
-    where = f"{box.image_format} with {box.upper}: the guest's"
-    unseen: list[str] = []
-
-    def fact(name: str, expected: object, found: object) -> None:
-        if found is None:
-            unseen.append(name)
-        else:
-            world.expect(f"{where} {name}", expected=expected, found=found)
-
-    fact("format", box.image_format, facts.image_format)
-    fact("upper", box.upper, facts.upper)
-    fact("identity", box.identity, facts.identity)
-    fact("block size", SECTOR, facts.block_size)
-    fact("scratch device", box.scratch is not None, facts.scratch)
-    fact("distro file", box.object(box.distro), facts.distro_file)
-    if box.scratch is not None:
-        fact("scratch file", box.object(box.scratch), facts.scratch_file)
-    if facts.command_line is None:
-        unseen.append("command line")
-    else:
-        goldens.check(f"{golden}/cmdline.txt", facts.command_line.split(" "))
-    if unseen:
-        pytest.skip(f"{', '.join(unseen)}: {UNSEEN}")
-
-
-def _expect_allowlist(world: World, box: Sandbox, vm: Vm) -> None:
-    """The VMM got 0, 1 and 2 and what its arguments name, under the same numbers, and nothing else."""
-    table = vm.descriptors()
-    if table is None:
-        pytest.skip(f"the VMM's descriptors: {UNSEEN}")
-    named = {int(number) for word in vm.argv() for number in re.findall(r"/proc/self/fd/(\d+)", word)}
-    objects = {one.number: (one.device, one.inode) for one in table}
-    world.expect("the VMM's descriptors", expected=sorted({0, 1, 2} | named), found=sorted(objects))
-    log = box.object(box.path("openvmm.log"))
-    world.expect("the VMM's output", expected=(log, log), found=(objects[1], objects[2]))
-
-
-def _entry(line: str) -> str:
-    mode, links, _, name = line.split(None, 3)
-    return f"{mode} {links} {name}"
 
 
 @pytest.mark.spec("620.acc.15", "622.acc.14")

@@ -23,12 +23,14 @@ class Artifacts:
         kernel: The kernel's path.
         initrd: The initramfs's path.
         manifest: The manifest's path; `SHA256SUMS` is beside it.
+        adapter: An initramfs that runs the test adapter's agent, None where there is none.
     """
 
     directory: str
     kernel: str
     initrd: str
     manifest: str
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class GuestFacts:
         command_line: `/proc/cmdline`.
         distro_file: The device and inode that the VMM opened for the distro.
         scratch_file: The same for the scratch.
+        kernel_file: The same for the kernel.
+        initrd_file: The same for the initramfs.
     """
 
     image_format: str | None = None
@@ -54,6 +58,8 @@ class GuestFacts:
     command_line: str | None = None
     distro_file: tuple[int, int] | None = None
     scratch_file: tuple[int, int] | None = None
+    kernel_file: tuple[int, int] | None = None
+    initrd_file: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,10 @@ class Vm(Protocol):
 
     def requests(self) -> list[str] | None:
         """Return the requests that the guest took, in order, None where that can't be seen."""
+        ...
+
+    def mappings(self) -> list[tuple[str, str, bool]] | None:
+        """Return the mappings that the guest made, in order: source, target, read-only; None as above."""
         ...
 
     def signals(self) -> list[int] | None:

@@ -27,7 +27,13 @@ class Fake:
     def artifacts(self, directory: str) -> Artifacts:
         """Write a release layout once."""
         made = images.write_artifacts(directory)
-        return Artifacts(directory=made.directory, kernel=made.kernel, initrd=made.initramfs, manifest=made.manifest)
+        return Artifacts(
+            directory=made.directory,
+            kernel=made.kernel,
+            initrd=made.initramfs,
+            manifest=made.manifest,
+            adapter=made.adapter,
+        )
 
     def begin(self, directory: str, *, token: str, channel: str, evidence: str) -> FakeSide:
         """Write the launcher and the first side file."""
@@ -99,6 +105,10 @@ class FakeVm:
         """Return the requests that its guest took."""
         return [str(event.get("name")) for event in self._all("request")]
 
+    def mappings(self) -> list[tuple[str, str, bool]] | None:
+        """Return what its guest mapped."""
+        return [(str(one["source"]), str(one["target"]), one["readOnly"] is True) for one in self._all("map")]
+
     def signals(self) -> list[int] | None:
         """Return the signals that it noted."""
         return [_number(event.get("number")) for event in self._all("signal")]
@@ -126,6 +136,8 @@ class FakeVm:
             command_line=str(guest.get("cmdline")),
             distro_file=opened.get("distro"),
             scratch_file=opened.get("scratch"),
+            kernel_file=opened.get("kernel"),
+            initrd_file=opened.get("initrd"),
         )
 
     def _all(self, kind: str) -> list[Event]:

@@ -18,6 +18,7 @@ import msgspec
 from harness.sut.audit import Points, listen
 from harness.sut.protocol import CRASHED, PROTOCOL
 from nvx_ref.configuration import SandboxRequest, configure
+from nvx_ref.control import NvxcGuest
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import NvxError
 from nvx_ref.nvxc import ExecRequest
@@ -26,6 +27,8 @@ from nvx_ref.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nvx_ref.control import GuestClient
 
 Result = dict[str, object]
 
@@ -135,8 +138,9 @@ class Announcer:
 class Operations:
     """The operations of the reference, from JSON arguments to JSON results."""
 
-    def __init__(self, announcer: Announcer) -> None:
+    def __init__(self, announcer: Announcer, guest: type[GuestClient]) -> None:
         self._announcer = announcer
+        self._guest = guest
         self.table: dict[str, Callable[[str, Orchestrator, Deadline, dict[str, msgspec.Raw]], Result]] = {
             "provision": self._provision,
             "start": self._start,
@@ -153,14 +157,15 @@ class Operations:
         root = msgspec.json.decode(args.pop("root"), type=str)
         name = msgspec.json.decode(args.pop("name"), type=str)
         timeout = msgspec.json.decode(args.pop("timeout", msgspec.Raw(b"60")), type=float)
-        orchestrator = Orchestrator(root, observer=self._announcer)
+        orchestrator = Orchestrator(root, observer=self._announcer, guest=self._guest)
         return self.table[request.op](name, orchestrator, Deadline.after(timeout), args)
 
     def _provision(
         self, name: str, orchestrator: Orchestrator, deadline: Deadline, args: dict[str, msgspec.Raw]
     ) -> Result:
         request = msgspec.json.decode(msgspec.json.encode(args), type=SandboxRequest)
-        orchestrator.provision(name, configure(request), deadline=deadline)
+        configuration = configure(request, state=orchestrator.store.path(name))
+        orchestrator.provision(name, configuration, deadline=deadline)
         return {}
 
     def _start(self, name: str, orchestrator: Orchestrator, deadline: Deadline, _: dict[str, msgspec.Raw]) -> Result:
@@ -195,10 +200,10 @@ class Operations:
         return {}
 
 
-def serve(lines: Lines) -> None:
+def serve(lines: Lines, guest: type[GuestClient] = NvxcGuest) -> None:
     """Say hello, then answer every request until there are no more."""
     announcer = Announcer(lines)
-    operations = Operations(announcer)
+    operations = Operations(announcer, guest)
     steps = [step.value for step in Step]
     hello = {"protocol": PROTOCOL, "operations": [*operations.table], "steps": steps, "needs": [], "ways": WAYS}
     lines.say({"hello": hello})
@@ -228,9 +233,13 @@ def _details(error: NvxError) -> Result:
     return {name: value for name, value in found.items() if value}
 
 
-def main() -> int:
-    """Serve on the standard streams."""
+def main(guest: type[GuestClient] = NvxcGuest) -> int:
+    """Serve on the standard streams.
+
+    Args:
+        guest: What speaks to the guests' agent.
+    """
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(Lines(sys.stdin.fileno(), answers))
+    serve(Lines(sys.stdin.fileno(), answers), guest)
     return 0

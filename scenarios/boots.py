@@ -1,0 +1,88 @@
+"""What several scenarios look at in a VM that has booted."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from harness.backends.contract import UNSEEN, GuestFacts, Vm
+from harness.goldens import Goldens
+from harness.sandbox import EROFS, EXT4, GPT, RAMFS, SECTOR, Sandbox
+from harness.sut.program import Program
+from harness.world import World
+
+COMBINATIONS = [
+    pytest.param(image_format, upper, id=f"{image_format}-{upper}")
+    for image_format in (EROFS, GPT)
+    for upper in (EXT4, RAMFS)
+]
+
+
+def require_adapter(world: World) -> None:
+    """Skip where no guest runs the adapter's agent."""
+    if world.artifacts.adapter is None:
+        pytest.skip("no initramfs here runs the test adapter's agent")
+
+
+def end(world: World, box: Sandbox, program: Program) -> None:
+    """Stop a sandbox and remove it, with nothing left."""
+    box.succeed(program, "stop")
+    world.processes.none("stop", world.soon())
+    box.succeed(program, "deprovision")
+    world.expect("deprovision", expected=[], found=box.names())
+
+
+def options_as_lines(argv: list[str]) -> list[str]:
+    """Return arguments one option a line, its value beside it."""
+    lines: list[str] = []
+    for word in argv:
+        if word.startswith("--") or not lines:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
+def expect_found(world: World, box: Sandbox, facts: GuestFacts, goldens: Goldens, golden: str) -> None:
+    """The guest selected what the plan says, and the VMM opened the very files that were checked."""
+    where = f"{box.image_format} with {box.upper}: the guest's"
+    unseen: list[str] = []
+
+    def fact(name: str, expected: object, found: object) -> None:
+        if found is None:
+            unseen.append(name)
+        else:
+            world.expect(f"{where} {name}", expected=expected, found=found)
+
+    fact("format", box.image_format, facts.image_format)
+    fact("upper", box.upper, facts.upper)
+    fact("identity", box.identity, facts.identity)
+    fact("block size", SECTOR, facts.block_size)
+    fact("scratch device", box.scratch is not None, facts.scratch)
+    fact("distro file", box.object(box.distro), facts.distro_file)
+    if box.scratch is not None:
+        fact("scratch file", box.object(box.scratch), facts.scratch_file)
+    if facts.command_line is None:
+        unseen.append("command line")
+    else:
+        goldens.check(f"{golden}/cmdline.txt", facts.command_line.split(" "))
+    if unseen:
+        pytest.skip(f"{', '.join(unseen)}: {UNSEEN}")
+
+
+def expect_allowlist(world: World, box: Sandbox, vm: Vm) -> None:
+    """The VMM got 0, 1 and 2 and what its arguments name, under the same numbers, and nothing else."""
+    table = vm.descriptors()
+    if table is None:
+        pytest.skip(f"the VMM's descriptors: {UNSEEN}")
+    named = {int(number) for word in vm.argv() for number in re.findall(r"/proc/self/fd/(\d+)", word)}
+    objects = {one.number: (one.device, one.inode) for one in table}
+    world.expect("the VMM's descriptors", expected=sorted({0, 1, 2} | named), found=sorted(objects))
+    log = box.object(box.path("openvmm.log"))
+    world.expect("the VMM's output", expected=(log, log), found=(objects[1], objects[2]))
+
+
+def entry(line: str) -> str:
+    mode, links, _, name = line.split(None, 3)
+    return f"{mode} {links} {name}"
