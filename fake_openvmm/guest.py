@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 TARGET = "virtio_console::control"
 MS = 1000.0
+ODD = ("guest", "frames", "host_records", "guest_exit_at", "guest_dead_at", "reboot_at")
+"""Knobs whose values name things, which a test may have misspelt."""
 
 
 def run(config: MachineConfig, opened: dict[str, int], tools: Tools) -> int:
@@ -33,7 +35,12 @@ def run(config: MachineConfig, opened: dict[str, int], tools: Tools) -> int:
 
     Raises:
         Failure: the knob `fail_at` asks for one.
+        SideFileError: a knob asks for what doesn't exist.
     """
+    if any(name in tools.knobs for name in ODD):
+        from fake_openvmm import mischief  # noqa: PLC0415 - at the harness's request only
+
+        mischief.check(tools.knobs)
     machine = Machine(config, opened, tools)
     try:
         return machine.run()

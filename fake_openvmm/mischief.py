@@ -18,10 +18,12 @@ import itertools
 import os
 
 from fake_openvmm import nvxc, nvxs
+from fake_openvmm.knobs import SideFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import struct
+    from collections.abc import Iterable
 
     from fake_openvmm.agent import Agent
     from fake_openvmm.knobs import Knobs
@@ -29,7 +31,51 @@ if TYPE_CHECKING:
 
 RECORD_FIELDS = ("magic", "version", "type", "flags", "instance", "epoch", "sequence", "length")
 FRAME_FIELDS = ("magic", "version", "kind", "flags", "request", "status", "length")
+RECORD_KEYS = {"type", "hit", "set", "payload", "drop", "repeat", "before", "after", "cut", "split"}
+FRAME_KEYS = {"kind", "hit", "set", "payload", "drop", "repeat", "before", "after"}
+KINDS = {"", "silent", "chatty", "garbage", "broken"}
+GUEST_POINTS = (
+    "guest_boot",
+    "guest_attach",
+    "after_ready",
+    "guest_trigger",
+    "before_maps",
+    "before_exec",
+    "before_stopped",
+)
 CHATTER = 3
+
+
+def check(knobs: Knobs) -> None:
+    """Refuse what would never happen: a rule, a point or a kind of guest that doesn't exist.
+
+    Raises:
+        SideFileError: names it.
+    """
+    if knobs.text("guest") not in KINDS:
+        raise SideFileError(f"no guest is {knobs.text('guest')!r}")
+    for rule in knobs.items("host_records"):
+        _check_rule("host_records", rule, "type", RECORD_KEYS, nvxs.NAMES[1:], RECORD_FIELDS)
+    for rule in knobs.items("frames"):
+        _check_rule("frames", rule, "kind", FRAME_KEYS, nvxc.NAMES.values(), FRAME_FIELDS)
+    points = [*knobs.table("guest_exit_at"), *knobs.items("guest_dead_at"), *knobs.items("reboot_at")]
+    for point in points:
+        name, _, hit = point.partition("#") if isinstance(point, str) else ("", "", "")
+        if name not in GUEST_POINTS or not (hit.isdecimal() or name == point):
+            raise SideFileError(f"{point!r} is no point that a guest passes")
+    for status in knobs.table("guest_exit_at").values():
+        if not isinstance(status, int):
+            raise SideFileError(f"{status!r} is no status")
+
+
+def _check_rule(knob: str, rule: Json, key: str, keys: set[str], names: Iterable[str], fields: tuple[str, ...]) -> None:
+    changes = rule.get("set", {}) if isinstance(rule, dict) else None
+    if not isinstance(rule, dict) or not isinstance(changes, dict):
+        raise SideFileError(f"{knob}: {rule!r} is no rule")
+    unknown = [*(set(rule) - keys), *(set(changes) - set(fields))]
+    name = rule.get(key)
+    if unknown or (name is not None and name not in list(names)):
+        raise SideFileError(f"{knob}: {rule!r} names {', '.join(unknown) or name}, which doesn't exist")
 
 
 class Rules:

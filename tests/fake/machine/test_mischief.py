@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from fake_openvmm import guest
+from fake_openvmm.knobs import SideFileError
 from tests.fake.machine.client import (
     ATTACHED,
     CANCEL,
@@ -222,6 +224,32 @@ def test_frames_by_rule(machines: Any) -> None:
     assert host.call(PING) == (READY, 0, b"\xff\xff")
     host.ask(PING)
     assert host.run("/bin/true").status == -1
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"guest": "loud"},
+        {"frames": [{"kind": "REDY"}]},
+        {"frames": [{"type": "READY"}]},
+        {"frames": [{"set": {"epoch": 1}}]},
+        {"frames": [{"cut": 3}]},
+        {"frames": ["READY"]},
+        {"host_records": [{"type": "ready"}]},
+        {"host_records": [{"kind": "READY"}]},
+        {"host_records": [{"set": {"request": 1}}]},
+        {"host_records": [{"set": 5}]},
+        {"guest_exit_at": {"before_lunch": 1}},
+        {"guest_exit_at": {"before_exec": "one"}},
+        {"guest_dead_at": ["before_exec#x"]},
+        {"reboot_at": [1]},
+        {"reboot_at": ["before_bind"]},
+    ],
+)
+def test_what_would_never_happen_is_refused(machines: Any, knobs: dict[str, Any]) -> None:
+    config = machines.config("hostname=box")
+    with pytest.raises(SideFileError):
+        guest.run(config, machines.opened(config), machines.tools(**knobs))
 
 
 def test_a_guest_whose_process_dies_ends(machines: Any) -> None:
