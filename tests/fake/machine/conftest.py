@@ -23,6 +23,7 @@ from fake_openvmm.blocks import open_block
 from fake_openvmm.knobs import Knobs
 from fake_openvmm.machine import Block, Evidence, Log, MachineConfig, Tools
 from fake_openvmm.pauses import Pauses
+from harness.images import copy_scratch
 from tests.fake.machine.client import CAPABILITY, Host
 
 if TYPE_CHECKING:
@@ -127,6 +128,21 @@ class Running:
         self._hosts.append(made)
         return made
 
+    def let_go(self, gate: str) -> None:
+        """End the delay of `boot` or `attach`: a test that waits out a short one needs a machine that isn't busy."""
+        assert self._machine is not None
+        getattr(self._machine, f"_{gate}_gate")._opens_at = 0.0
+        self._machine._wake.ring()
+
+    def time_is_up(self) -> None:
+        """Have the time of the workload that runs end now."""
+        assert self._machine is not None
+        execution = self._machine._vm.execution
+        assert execution is not None
+        assert execution.deadline is not None
+        execution.deadline = 0.0
+        self._machine._wake.ring()
+
     def wait(self, timeout: float = 30.0) -> int | None:
         self._thread.join(timeout)
         assert not self._thread.is_alive(), "the machine still runs"
@@ -161,11 +177,14 @@ class Machines:
         path.write_bytes(content)
         return str(path)
 
-    def ext4(self, name: str = "scratch.img", *options: str, size: int = 4 << 20) -> str:
+    def ext4(self, name: str = "scratch.img", *options: str, size: int = 8 << 20) -> str:
+        path = self.root / name
+        if not options and size == 8 << 20:
+            path.unlink(missing_ok=True)
+            return copy_scratch(str(path))
         program = shutil.which("mkfs.ext4", path=PATH)
         if program is None:
-            pytest.skip("mkfs.ext4 is not installed")
-        path = self.root / name
+            pytest.skip("mkfs.ext4 is missing: install the Debian package e2fsprogs")
         with path.open("wb") as file:
             file.truncate(size)
         subprocess.run([program, "-q", "-F", *options, path], check=True)

@@ -77,7 +77,7 @@ def test_a_raw_image_has_the_block_size_of_the_side_file(machines: Any, distro: 
 def test_images_of_other_tools_are_read(machines: Any, tmp_path: Any) -> None:
     program = shutil.which("mkfs.erofs")
     if program is None:
-        pytest.skip("mkfs.erofs is not installed")
+        pytest.skip("mkfs.erofs is missing: install the Debian package erofs-utils")
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "file").write_text("x" * 5000)
     image = tmp_path / "real.erofs"

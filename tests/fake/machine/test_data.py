@@ -54,7 +54,7 @@ def needs_recovery(path: str) -> bool:
 def fsck(path: str) -> None:
     program = shutil.which("e2fsck", path=PATH)
     if program is None:
-        pytest.skip("e2fsck is not installed")
+        pytest.skip("e2fsck is missing: install the Debian package e2fsprogs")
     run = subprocess.run([program, "-fn", path], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
 

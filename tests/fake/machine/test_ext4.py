@@ -28,7 +28,7 @@ LAYOUTS = {
 def tool(name: str, *arguments: str, check: bool = True) -> str:
     program = shutil.which(name, path=PATH)
     if program is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{name} is missing: install the Debian package e2fsprogs")
     run = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
     assert not check or run.returncode == 0, run.stdout + run.stderr
     return run.stdout + run.stderr
@@ -128,7 +128,7 @@ def test_a_new_file_system_knows_nothing_of_the_old_data(machines: Any) -> None:
         upper.save(b"secret")
     with open(path, "rb") as file:
         boot = file.read(1024)
-    machines.ext4()
+    machines.ext4("scratch.img", "-U", "random")
     with open(path, "r+b") as file:
         file.write(boot)
     with Opened(path) as upper:

@@ -163,12 +163,13 @@ def test_a_guest_that_breaks_the_record_layer(machines: Any) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 43, 44, 45])
 def test_records_in_pieces(machines: Any, size: int) -> None:
-    vm = machines.layered(split_records=size, attach_delay_ms=50)
+    vm = machines.layered(split_records=size, attach_delay_ms=60_000)
     host = vm.host()
     host.show()
     first = host.socket.recv(65_536)
     assert len(first) == min(size, 44)
     host.raw(44 - len(first))
+    vm.let_go("attach")
     ready = host.record()
     host.instance, host.epoch, host.received = ready.instance, ready.epoch, ready.sequence + 1
     assert host.call(PING) == (READY, 0, b"")

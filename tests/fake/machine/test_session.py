@@ -130,13 +130,19 @@ def test_a_peer_of_another_user_is_closed_unread(machines: Any, monkeypatch: pyt
 
 
 def test_an_early_host_waits_for_the_guest(machines: Any) -> None:
-    vm = machines.layered(attach_delay_ms=300)
-    host = vm.host().attach(waits=True)
+    vm = machines.layered(attach_delay_ms=60_000)
+    host = vm.host()
+    host.show()
+    assert host.record()[:4] == (WAITING, instance_of(vm), 1, 0)
+    vm.let_go("attach")
+    ready = host.record()
+    assert ready[:4] == (ATTACHED, instance_of(vm), 1, 1)
+    host.instance, host.epoch, host.received = ready.instance, 1, 2
     assert host.call(PING) == (READY, 0, b"")
 
 
 def test_nothing_answers_before_the_guest_has_started_its_console(machines: Any) -> None:
-    vm = machines.layered(boot_delay_ms=400)
+    vm = machines.layered(boot_delay_ms=60_000)
     host = vm.host()
     host.show()
     host.socket.settimeout(0.15)
@@ -144,6 +150,7 @@ def test_nothing_answers_before_the_guest_has_started_its_console(machines: Any)
         host.record()
     assert accepted(vm) == 0
     host.socket.settimeout(20)
+    vm.let_go("boot")
     assert host.record().type == ATTACHED
 
 
@@ -225,7 +232,8 @@ def test_a_host_that_doesnt_read_holds_up_a_stop_for_a_bounded_time(
     assert vm.wait(20) == 0
 
 
-def test_a_host_that_reads_late_still_gets_all_of_it(machines: Any) -> None:
+def test_a_host_that_reads_late_still_gets_all_of_it(machines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vms, "DRAIN_SECONDS", 60.0)
     vm = machines.layered()
     host = vm.host().attach()
     number = host.ask(EXEC, exec_payload("/bin/sh", "-c", "head -c 1000000 /dev/zero"))
