@@ -54,7 +54,8 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _os_reason(error: OSError) -> str:
     reason = error.strerror or type(error).__name__
-    return f"{error.filename}: {reason}" if error.filename else reason
+    # Everything but the streams of this process is opened by code that names it.
+    return f"{error.filename or 'the output'}: {reason}"
 
 
 def main() -> None:

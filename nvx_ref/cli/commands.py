@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from typing import Any
 
 import click
@@ -21,6 +20,7 @@ from nvx_ref.cli.options import (
     request,
     sandbox,
 )
+from nvx_ref.cli.output import Progress, write_output
 from nvx_ref.cli.types import Seconds
 from nvx_ref.configuration import configure, dry_run, one_shot
 from nvx_ref.deadline import Deadline
@@ -30,7 +30,16 @@ from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.outcome import check_destination, encode_exec_report, publish
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _InOrder(click.Group):
+    """Lists its commands in the order of a sandbox's life."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names as they were added."""
+        del ctx
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nvx-ref", prog_name="nvx-ref")
 def commands() -> None:
     """Run sandboxes as microVMs on OpenVMM: the reference orchestrator.
@@ -39,18 +48,18 @@ def commands() -> None:
     """
 
 
-@commands.command()
+@commands.command(short_help="Check the images and create the sandbox.")
 @sandbox
 @describes_sandbox
 def provision(state_dir: str, timeout: float, **options: Any) -> None:  # noqa: ANN401 - click passes them by name
     """Check the images and create the sandbox's directory; nothing is started."""
     orchestrator, name = _sandbox(state_dir)
     deadline = Deadline.after(timeout)
-    configuration = configure(request(options), state=orchestrator.store.path(name))
+    configuration = configure(request(options), state=orchestrator.store.path(name), progress=Progress())
     orchestrator.provision(name, configuration, deadline=deadline)
 
 
-@commands.command()
+@commands.command(short_help="Boot its VM and wait for its guest.")
 @sandbox
 def start(state_dir: str, timeout: float) -> None:
     """Boot the sandbox's VM and wait until its guest is ready."""
@@ -58,7 +67,7 @@ def start(state_dir: str, timeout: float) -> None:
     orchestrator.start(name, deadline=Deadline.after(timeout))
 
 
-@commands.command(context_settings={"ignore_unknown_options": False})
+@commands.command(short_help="Run a program in its guest.")
 @sandbox
 @executes
 @outcome_report
@@ -77,13 +86,13 @@ def exec(  # noqa: A001 - the command's name
     wanted = ExecRequest(argv=(program, *arguments), **exec_options(options))
     if report is not None:
         check_destination(report)
-    result = orchestrator.exec(name, wanted, deadline=Deadline.after(timeout), output=_write_output)
+    result = orchestrator.exec(name, wanted, deadline=Deadline.after(timeout), output=write_output)
     if report is not None:
         publish(report, encode_exec_report(result.category, result.status))
     return result.status
 
 
-@commands.command()
+@commands.command(short_help="Ask its guest to stop and wait.")
 @sandbox
 @click.option("--force-within", type=Seconds(), metavar="S", help="End the VM by force, within S more seconds.")
 def stop(state_dir: str, timeout: float, force_within: float | None) -> None:
@@ -94,7 +103,7 @@ def stop(state_dir: str, timeout: float, force_within: float | None) -> None:
         click.echo("forced")
 
 
-@commands.command()
+@commands.command(short_help="Remove it, stopped.")
 @sandbox
 def deprovision(state_dir: str, timeout: float) -> None:
     """Remove a stopped sandbox's directory; files that nobody declared are refused and kept."""
@@ -102,7 +111,7 @@ def deprovision(state_dir: str, timeout: float) -> None:
     orchestrator.deprovision(name, deadline=Deadline.after(timeout))
 
 
-@commands.command()
+@commands.command(short_help="Tell whether its VM runs; changes nothing.")
 @sandbox
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(state_dir: str, timeout: float, as_json: bool) -> None:  # noqa: FBT001 - click passes it by name
@@ -116,7 +125,7 @@ def status(state_dir: str, timeout: float, as_json: bool) -> None:  # noqa: FBT0
         click.echo(f"{found.verdict}: {found.reason}" if found.reason else found.verdict)
 
 
-@commands.command()
+@commands.command(short_help="Boot once, run the entrypoint, remove.")
 @bound
 @describes_sandbox
 @outcome_report
@@ -129,7 +138,7 @@ def run(timeout: float, report: str | None, only_print: bool, explain: bool, **o
     if report is not None:
         report = os.path.abspath(report)
         check_destination(report)
-    configuration = configure(request(options))
+    configuration = configure(request(options), progress=Progress())
     command, budget = dry_run(configuration, report=report)
     click.echo(f">> {shlex.join(command)}")
     if explain:
@@ -141,7 +150,7 @@ def run(timeout: float, report: str | None, only_print: bool, explain: bool, **o
         return 0
     from nvx_ref.oneshot import run_once  # noqa: PLC0415 - no other command needs it
 
-    return run_once(one_shot(configuration), report=report, output=_write_output, deadline=Deadline.after(timeout))
+    return run_once(one_shot(configuration), report=report, output=write_output, deadline=Deadline.after(timeout))
 
 
 commands.add_command(image)
@@ -155,9 +164,3 @@ def _sandbox(state_dir: str) -> tuple[Orchestrator, str]:
         raise Refused("the path holds '..'", subject="--state-dir", hint="name the directory itself")
     path = os.path.abspath(state_dir)
     return Orchestrator(os.path.dirname(path)), os.path.basename(path)
-
-
-def _write_output(stream: str, data: bytes) -> None:
-    target = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
-    target.write(data)
-    target.flush()

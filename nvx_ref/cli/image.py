@@ -6,30 +6,24 @@ prints the binding that a configuration keeps, made by verification or, with ``-
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
 import click
 import msgspec
 
 from nvx_ref.cli.options import FORMATS
+from nvx_ref.cli.output import Progress
 from nvx_ref.images import DistroBinding, ImageFormat, inspect_image, seal_manifest, seal_of, verify_distro
 from nvx_ref.images import import_binding as take_word
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _IDENTITY = click.option("--identity", metavar="UUID", help="The identity that the image must have.")
 _FORMAT = click.option("--format", "image_format", type=FORMATS, required=True, help="What the image must be.")
-_PERCENT = 100
 
 
-@click.group()
+@click.group(short_help="Look at images, verify and bind them.")
 def image() -> None:
     """Look at images, verify them, and make the bindings that launches check by metadata alone."""
 
 
-@image.command()
+@image.command(short_help="Print what its header says.")
 @click.argument("path")
 @_FORMAT
 def inspect(path: str, image_format: str) -> None:
@@ -37,18 +31,18 @@ def inspect(path: str, image_format: str) -> None:
     _print(inspect_image(path, ImageFormat(image_format)))
 
 
-@image.command()
+@image.command(short_help="Verify all that the policy needs.")
 @click.argument("path")
 @_FORMAT
 @_IDENTITY
 def verify(path: str, image_format: str, identity: str | None) -> None:
     """Verify PATH: its header, and with a manifest beside it the digest of every byte and the package list."""
-    progress = _Progress()
+    progress = Progress()
     verify_distro(path, format=ImageFormat(image_format), identity=identity, progress=progress)
     click.echo(f"accepted; {progress.hashed} bytes hashed")
 
 
-@image.command()
+@image.command(short_help="Print the binding that a launch checks.")
 @click.argument("path")
 @_FORMAT
 @_IDENTITY
@@ -57,27 +51,10 @@ def bind(path: str, image_format: str, identity: str | None, staged: bool) -> No
     """Verify PATH and print its binding as JSON."""
     kind = ImageFormat(image_format)
     if not staged:
-        _print(verify_distro(path, format=kind, identity=identity, progress=_Progress()))
+        _print(verify_distro(path, format=kind, identity=identity, progress=Progress()))
         return
     binding = take_word(path, format=kind, identity=identity, image=seal_of(path), manifest=seal_manifest(path))
     _print(binding)
-
-
-class _Progress:
-    """Counts what was hashed, and shows it on a terminal."""
-
-    def __init__(self) -> None:
-        self.hashed = 0
-        self._shown = -1
-        self._say: Callable[[str], object] | None = sys.stderr.write if sys.stderr.isatty() else None
-
-    def __call__(self, done: int, total: int) -> None:
-        self.hashed = done
-        percent = done * _PERCENT // total
-        if self._say is not None and percent != self._shown:
-            self._shown = percent
-            self._say(f"\rhashed {percent:3}%" + ("\n" if done == total else ""))
-            sys.stderr.flush()
 
 
 def _print(value: DistroBinding | msgspec.Struct) -> None:

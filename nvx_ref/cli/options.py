@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from nvx_ref.cli.host import MountFlags, NetworkFlags, environment, network, shares
 from nvx_ref.cli.types import Pair, Seconds
@@ -20,6 +21,7 @@ F = TypeVar("F", bound="Callable[..., object]")
 MAX_EXEC_TIMEOUT_MS = 2**32 - 1
 FORMATS = click.Choice(["erofs", "gpt"])
 _VERDICT = click.Choice(["allow", "deny"])
+_PIECES = ("openvmm", "kernel", "initrd", "manifest")
 
 
 def bound(function: F) -> F:
@@ -88,7 +90,7 @@ def request(options: dict[str, Any]) -> SandboxRequest:
         NotFound: The policy file is missing.
         Malformed, Refused: An option's value isn't one, or options need or exclude each other.
     """
-    left = dict(options)
+    left = _chosen_artifacts(options)
     uid, gid = left.pop("workload_user")
     openvmm = left.pop("openvmm")
     # What excludes each other comes before the entrypoint, and that before anything that is looked up or read.
@@ -106,6 +108,19 @@ def request(options: dict[str, Any]) -> SandboxRequest:
         shares=shares(flags),
         **left,
     )
+
+
+def _chosen_artifacts(options: dict[str, Any]) -> dict[str, Any]:
+    """Let the command line win over the environment, and a whole set of pieces over a directory."""
+    context = click.get_current_context()
+    names = ("artifacts", *_PIECES)
+    typed = {name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    ignored: tuple[str, ...] = ()
+    if "artifacts" in typed:
+        ignored = tuple(name for name in _PIECES if name not in typed)
+    elif typed or all(options[name] is not None for name in _PIECES):
+        ignored = ("artifacts",)
+    return {name: None if name in ignored else value for name, value in options.items()}
 
 
 def _what() -> list[Callable[[Any], Any]]:

@@ -130,28 +130,31 @@ def explicit_artifacts(openvmm: Sequence[str], *, kernel: str, initramfs: str, m
     """Take artifacts that were named one by one.
 
     Args:
-        openvmm: The command that becomes the VMM, word by word: its process must be the VMM itself.
+        openvmm: The command that becomes the VMM, word by word: its process must be the VMM itself. A first word with
+            a separator is a path, kept in its absolute form; one without is looked up in PATH at each start.
         kernel: The kernel's path.
         initramfs: The initramfs's path.
         manifest: The path of a ``SOURCE-MANIFEST.json`` with ``SHA256SUMS`` beside it.
 
     Raises:
         NotFound: Files are missing; all of them are named.
-        Refused: The command is empty or holds a NUL.
+        Refused: The command is empty or holds a NUL, or a file isn't a regular one.
     """
     if not openvmm or not openvmm[0] or any("\0" in word for word in openvmm):
         raise Refused("a command is needed, without a NUL", subject="openvmm", detail="openvmm")
     found = Artifacts(
         Layout.EXPLICIT,
-        tuple(openvmm),
+        (_program(openvmm[0]), *openvmm[1:]),
         kept_path(kernel, what="kernel"),
         kept_path(initramfs, what="initramfs"),
         kept_path(manifest, what="manifest"),
     )
     checksums = os.path.join(os.path.dirname(found.manifest), CHECKSUMS)
-    missing = [path for path in (found.kernel, found.initramfs, found.manifest, checksums) if not os.path.isfile(path)]
-    if missing:
+    unusable = [path for path in (found.kernel, found.initramfs, found.manifest, checksums) if not os.path.isfile(path)]
+    if missing := [path for path in unusable if not os.path.exists(path)]:
         raise NotFound(f"{', '.join(missing)} missing", subject="artifacts", detail="artifacts")
+    if unusable:
+        raise Refused(f"not a regular file: {', '.join(unusable)}", subject="artifacts", detail="kind")
     return found
 
 
@@ -248,6 +251,11 @@ def _digest(sums: Mapping[str, str], names: tuple[str, ...], subject: str) -> st
         reason = f"no line for {names[0]}" if not found else f"lines for both {' and '.join(found)}"
         raise Malformed(reason, subject=subject, hint="nothing is hashed in its place", detail="checksums")
     return f"sha256:{sums[found[0]]}"
+
+
+def _program(word: str) -> str:
+    named = os.sep in word or (os.altsep is not None and os.altsep in word)
+    return kept_path(word, what="openvmm") if named else word
 
 
 def _under(root: str, name: str) -> str:

@@ -119,3 +119,45 @@ def test_the_version_is_the_package_s() -> None:
     run = nvx_ref("--version")
     assert run.returncode == 0
     assert run.stdout == "nvx-ref, version 0.1.0\n"
+
+
+PIECES = ("--openvmm", "o", "--kernel", "k", "--initrd", "i", "--manifest", "m")
+ALL_SET = {"NVX_OPENVMM": "o", "NVX_KERNEL": "ek", "NVX_INITRD": "ei", "NVX_MANIFEST": "em"}
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "fragment"),
+    [
+        (PIECES, {"NVX_ARTIFACTS_DIR": "env"}, "/k, "),
+        (("--artifacts", "typed"), ALL_SET, "/typed: there is no such directory"),
+        (("--kernel", "k"), ALL_SET | {"NVX_ARTIFACTS_DIR": "env"}, "/k, "),
+        (("--kernel", "k"), {"NVX_ARTIFACTS_DIR": "env"}, "--openvmm, --initrd, --manifest missing"),
+        ((), ALL_SET | {"NVX_ARTIFACTS_DIR": "env"}, "/ek, "),
+        ((), {"NVX_ARTIFACTS_DIR": "env"}, "/env: there is no such directory"),
+        ((), {"NVX_ARTIFACTS_DIR": "env", "NVX_KERNEL": "ek"}, "--artifacts: it excludes --kernel"),
+        (("--artifacts", "typed", "--kernel", "k"), ALL_SET, "--artifacts: it excludes --kernel\n"),
+    ],
+)
+def test_the_command_line_wins_over_the_environment(
+    words: tuple[str, ...],
+    variables: dict[str, str],
+    fragment: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("NVX_ARTIFACTS_DIR", *ALL_SET):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    run = nvx_ref(*RUN, "--dry-run", *words)
+    assert run.returncode == 1
+    assert fragment in run.stderr
+
+
+def test_commands_are_listed_in_the_order_of_a_life() -> None:
+    lines = nvx_ref("--help").stdout.split("Commands:\n")[1].splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "provision", "start", "exec", "stop", "deprovision", "status", "run", "image",
+    ]  # fmt: skip
+    assert not any(line.endswith("...") for line in lines)

@@ -99,6 +99,23 @@ def test_missing_explicit_pieces_are_all_named(release: Path) -> None:
     assert all(name in str(caught.value) for name in ("/none/k", "/none/i", "SHA256SUMS"))
 
 
+def test_an_explicit_piece_that_is_no_file_is_refused_as_one(release: Path) -> None:
+    with pytest.raises(Refused, match="not a regular file") as caught:
+        explicit_artifacts(["vmm"], kernel=str(release), initramfs=os.devnull, manifest=str(release / LAYOUT_FILES[3]))
+    assert str(release) in str(caught.value)
+    assert os.devnull in str(caught.value)
+
+
+@pytest.mark.parametrize(("word", "kept"), [("./vmm", "./vmm"), ("bin/vmm", "bin/vmm"), ("vmm", None)])
+def test_a_command_by_path_means_the_same_file_from_every_directory(
+    release: Path, word: str, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(release)
+    files = LAYOUT_FILES[1:4]
+    artifacts = explicit_artifacts([word, "./x"], kernel=files[0], initramfs=files[1], manifest=files[2])
+    assert artifacts.openvmm == (word if kept is None else os.path.join(os.getcwd(), kept), "./x")
+
+
 @pytest.mark.parametrize("command", [[], [""], ["a\0b"]])
 def test_an_unusable_command_is_refused(release: Path, command: list[str]) -> None:
     with pytest.raises(Refused):

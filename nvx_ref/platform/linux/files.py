@@ -263,7 +263,7 @@ def _require_private(found: os.stat_result, path: str) -> None:
         raise Refused(
             f"its mode is {mode:04o}, not 0700: others may reach what is in it",
             subject=path,
-            hint="look at what it holds, then set its mode with chmod 00700",
+            hint="look at what it holds, then set its mode with chmod 0700",
             detail="mode",
         )
 
