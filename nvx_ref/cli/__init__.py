@@ -10,54 +10,18 @@ This package is the only importer of click.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
-
-import click
-
-from nvx_ref.cli.commands import commands
-from nvx_ref.errors import NvxError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 INTERRUPTED = 130
 
 
-def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit status; a user never sees a traceback.
-
-    Args:
-        arguments: The words after the program's name.
-
-    Returns:
-        0, the workload's or OpenVMM's status, 1 for a refusal or failure, 2 for a usage error, 130 after Ctrl-C.
-    """
-    try:
-        result = commands.main(args=list(arguments), prog_name="nvx-ref", standalone_mode=False)
-    except click.UsageError as error:
-        error.show()
-        return 2
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted", err=True)
-        return INTERRUPTED
-    except NvxError as error:
-        click.echo(f"error: {error}", err=True)
-        return 1
-    except click.ClickException as error:
-        click.echo(f"error: {error.format_message()}", err=True)
-        return 1
-    except OSError as error:
-        click.echo(f"error: {_os_reason(error)}", err=True)
-        return 1
-    return result if isinstance(result, int) else 0
-
-
-def _os_reason(error: OSError) -> str:
-    reason = error.strerror or type(error).__name__
-    # Everything but the streams of this process is opened by code that names it.
-    return f"{error.filename or 'the output'}: {reason}"
-
-
 def main() -> None:
-    """The console script."""
-    sys.exit(run_command(sys.argv[1:]))
+    """The console script. Loading takes long enough to be interrupted, so it happens in here."""
+    try:
+        from nvx_ref.cli.program import run_command  # noqa: PLC0415 - see above
+
+        status = run_command(sys.argv[1:])
+    except KeyboardInterrupt:
+        if sys.stderr is not None:
+            sys.stderr.write("Interrupted\n")
+        status = INTERRUPTED
+    sys.exit(status)

@@ -31,12 +31,19 @@ from nvx_ref.outcome import check_destination, encode_exec_report, publish
 
 
 class _InOrder(click.Group):
-    """Lists its commands in the order of a sandbox's life."""
+    """Lists its commands in the order of a sandbox's life, and leaves Ctrl-C's text to the caller."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names as they were added."""
         del ctx
         return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; click would print an empty line of its own for Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.Abort from None
 
 
 @click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,0 +1,116 @@
+"""The `nvx-harness` command: a demonstration to type along, and what this machine can and can't run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from harness import images, python
+from harness.backends import missing
+from harness.cli import INTERRUPTED
+from harness.errors import HarnessError
+from harness.settings import BACKENDS, Settings
+
+MAX_ENDPOINT = 107
+"""Bytes that the path of a UNIX socket may have."""
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEMO = """\
+{directory} holds a made-up release, real images and a sandbox directory to be; nothing runs yet.
+The VM monitor is the bundled fake. Paste these lines into a shell, one by one:
+
+{lines}
+
+`start` leaves the VM running when the command has ended, as the real thing does; `stop` ends it.
+"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="nvx-ref", prog_name="nvx-harness")
+def commands() -> None:
+    """Tools around the scenarios; the scenarios themselves run by `pytest scenarios/`."""
+
+
+@commands.command()
+@click.argument("directory", metavar="DIR")
+def demo(directory: str) -> None:
+    """Make DIR with everything that a sandbox on the bundled fake needs, and print the commands of its life."""
+    root = os.path.abspath(directory)
+    if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
+        raise HarnessError(f"{root}: exists and isn't an empty directory; name another one")
+    state = os.path.join(root, "sandboxes", "demo")
+    endpoint = os.fsencode(os.path.join(state, "control.sock"))
+    if len(endpoint) > MAX_ENDPOINT or b"," in endpoint or b"=" in endpoint:
+        raise HarnessError(f"{root}: a VM's socket can't be below it; use a shorter path without , and =")
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    artifacts = images.write_artifacts(os.path.join(root, "artifacts"))
+    files = images.unpack(os.path.join(root, "images"))
+    vmm = python.write_script(
+        os.path.join(root, "openvmm.py"),
+        packages=("fake_openvmm",),
+        body='from fake_openvmm import main\n\nif __name__ == "__main__":\n    sys.exit(main())\n',
+    )
+    variables = {
+        "NVX_OPENVMM": python.as_text(vmm),
+        "NVX_KERNEL": artifacts.kernel,
+        "NVX_INITRD": artifacts.initramfs,
+        "NVX_MANIFEST": artifacts.manifest,
+    }
+    sandbox = ["--state-dir", state]
+    boot = ["--distro", files.erofs, "--format", "erofs", "--identity", images.EROFS_UUID, "--scratch", files.scratch]
+    typed = [
+        ["nvx-ref", "provision", *sandbox, *boot],
+        ["nvx-ref", "start", *sandbox],
+        ["nvx-ref", "status", *sandbox],
+        ["nvx-ref", "exec", *sandbox, "--", "/bin/sh", "-c", "echo hello from the sandbox"],
+        ["nvx-ref", "stop", *sandbox],
+        ["nvx-ref", "deprovision", *sandbox],
+    ]
+    lines = [_variable(name, value) for name, value in variables.items()]
+    lines += [python.as_text([_beside(words[0]), *words[1:]]) for words in typed]
+    click.echo(DEMO.format(directory=root, lines="\n".join(f"    {line}" for line in lines)), nl=False)
+
+
+@commands.command()
+def doctor() -> None:
+    """Tell which backends can run the scenarios here and what the others lack."""
+    click.echo(f"python {sys.version.split()[0]} ({python.interpreter()})")
+    for name in BACKENDS:
+        lacking = missing(Settings(backend=name))
+        click.echo(f"backend {name}: {'missing ' + '; '.join(lacking) if lacking else 'ready'}")
+
+
+def _variable(name: str, value: str) -> str:
+    if sys.platform == "win32":
+        quoted = value.replace("'", "''")
+        return f"$env:{name} = '{quoted}'"
+    return f"export {name}={python.as_text([value])}"
+
+
+def _beside(name: str) -> str:
+    """Return the command beside this one if its directory isn't on the path, so that the printed line just works."""
+    import shutil  # noqa: PLC0415 - for this command only
+
+    return name if shutil.which(name) else os.path.join(os.path.dirname(sys.executable), name)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit status: 0, 1 for a failure, 2 for a usage error, 130 after Ctrl-C."""
+    try:
+        result: object = commands.main(args=list(arguments), prog_name="nvx-harness", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted", err=True)
+        return INTERRUPTED
+    except (click.ClickException, HarnessError, OSError) as error:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        click.echo(f"error: {text}", err=True)
+        return 1
+    return result if isinstance(result, int) else 0
