@@ -76,7 +76,9 @@ def still_running(
     stopped: supervisor.TimedOut, verdict: supervisor.Live | supervisor.Mismatched, path: str
 ) -> errors.NvxError:
     """Return the error for a stop after which the VM still runs."""
-    if stopped.error is not None:
+    if isinstance(stopped.error, errors.TimedOut) and stopped.error.detail == "no-reply":
+        reason = "its VM was asked to stop, its guest didn't answer, and it still runs"
+    elif stopped.error is not None:
         reason = f"its VM couldn't be asked to stop and still runs: {stopped.error}"
     elif isinstance(verdict, supervisor.Mismatched):
         parts = ", ".join(part.value for part in verdict.parts)
