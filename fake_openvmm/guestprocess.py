@@ -130,8 +130,9 @@ class GuestProcess:
     def _obey(self, message: messages.Message) -> None:
         number, value, count = message.numbers
         if message.kind == messages.SETUP:
-            self._account, content = messages.unpack_items(message.data)
-            self._make_home(content)
+            self._account, self._home, content = messages.unpack_items(message.data)
+            os.mkdir(self._home, 0o700)
+            archive.unpack(self._home, content)
         elif message.kind == messages.START:
             self._start(number, value, messages.unpack_items(message.data), count)
         elif message.kind == messages.KILL:
@@ -139,12 +140,6 @@ class GuestProcess:
         elif message.kind == messages.SAVE:
             self._abandon()
             self._say(messages.SAVED, archive.pack(self._home))
-
-    def _make_home(self, content: bytes) -> None:
-        parent = os.fsencode(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the name below it is random
-        self._home = os.path.join(parent, b"nvx-home-" + os.urandom(8).hex().encode())
-        os.mkdir(self._home, 0o700)
-        archive.unpack(self._home, content)
 
     def _start(self, number: int, flags: int, items: list[bytes], count: int) -> None:
         self._abandon()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 # To the guest process.
-SETUP: Final = 1  # account, archive of $HOME
+SETUP: Final = 1  # account, path and archive of $HOME
 START: Final = 2  # execution, flags, directory, argument count, arguments and environment entries
 KILL: Final = 3  # execution, reason
 SAVE: Final = 4

@@ -79,6 +79,12 @@ def unread(connection: socket) -> int:
     return int.from_bytes(fcntl.ioctl(connection.fileno(), _TIOCOUTQ, bytes(4)), "little")
 
 
+def private_name(prefix: str) -> bytes:
+    """A path in the directory for temporary files that nobody has."""
+    parent = os.fsencode(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the name below it is random
+    return os.path.join(parent, prefix.encode() + os.urandom(8).hex().encode())
+
+
 class Companion:
     """The guest process, and this end of its socket."""
 
@@ -138,7 +144,7 @@ class Companion:
 
 def _spawn_companion(control: int) -> int:
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    kept = {name: value for name in ("TMPDIR", "LD_LIBRARY_PATH") if (value := os.environ.get(name))}
+    kept = {name: value for name in ("LD_LIBRARY_PATH",) if (value := os.environ.get(name))}
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-I", "-S", "-c", _COMPANION, here, str(control)],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from fake_openvmm import messages, system
 
 TYPE_CHECKING = False
@@ -19,14 +21,15 @@ class Workloads:
 
     Args:
         account: the name that a workload finds in USER.
-        home: gives the archive of `$HOME`; asked once, when the first workload starts.
+        data: gives the archive of `$HOME`; asked once, when the first workload starts.
     """
 
-    __slots__ = ("_account", "_home", "_incoming", "_number", "_outgoing", "_process")
+    __slots__ = ("_account", "_data", "_home", "_incoming", "_number", "_outgoing", "_process")
 
-    def __init__(self, account: str, home: Callable[[], bytes]) -> None:
+    def __init__(self, account: str, data: Callable[[], bytes]) -> None:
         self._account = account
-        self._home = home
+        self._data = data
+        self._home = b""
         self._incoming = bytearray()
         self._outgoing = bytearray()
         self._number = 0
@@ -54,7 +57,8 @@ class Workloads:
         """
         if self._process is None:
             self._process = system.Companion()
-            self._say(messages.SETUP, messages.pack_items((self._account.encode(), self._home())))
+            self._home = system.private_name("nvx-home-")
+            self._say(messages.SETUP, messages.pack_items((self._account.encode(), self._home, self._data())))
         self._number += 1
         flags = 0 if request.inherits else messages.OWN_ENVIRONMENT
         items = (request.directory or b"/", *request.arguments, *(request.environment or ()))
@@ -104,6 +108,10 @@ class Workloads:
         self._outgoing.clear()
         if process is not None:
             process.close()
+            if os.path.isdir(self._home):  # the process was killed: it would have removed it
+                from fake_openvmm import archive  # noqa: PLC0415 - almost never
+
+                archive.remove(self._home)
 
     def _say(self, kind: int, data: bytes = b"", a: int = 0, b: int = 0, c: int = 0) -> None:
         self._outgoing += messages.encode(kind, data, a, b, c)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -256,6 +257,9 @@ def test_what_would_never_happen_is_refused(machines: Any, knobs: dict[str, Any]
 def test_a_guest_whose_process_dies_ends(machines: Any) -> None:
     vm = machines.layered()
     host = vm.host().attach()
+    home = host.run("/bin/sh", "-c", "cd && pwd").stdout.decode().strip()
+    assert os.path.isdir(home)
     host.ask(EXEC, exec_payload("/bin/sh", "-c", "kill -9 $PPID"))
     assert host.at_end()
     assert vm.wait() == 125
+    assert not os.path.exists(home)
