@@ -356,12 +356,13 @@ def test_a_guest_is_served_in_turn(host: Host) -> None:
 
 
 def test_both_streams_are_told_apart(host: Host, tmp_path: Path) -> None:
-    turn = tmp_path / "turn"
-    os.mkfifo(turn)
-    script = f"echo a; read next < {turn}; echo b >&2; read next < {turn}; echo c"
+    turns = [tmp_path / "first", tmp_path / "second"]
+    for turn in turns:
+        os.mkfifo(turn)
+    script = f"echo a; read next < {turns[0]}; echo b >&2; read next < {turns[1]}; echo c"
     number = host.ask(EXEC, exec_payload("/bin/sh", "-c", script))
     frames = [host.frame()]
-    for _ in range(2):
+    for turn in turns:
         turn.write_text("\n")
         frames.append(host.frame())
     frames.append(host.frame())
