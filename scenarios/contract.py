@@ -8,12 +8,14 @@ from __future__ import annotations
 
 CONTRACT: dict[str, str] = {
     "test_adapter": "c3",
+    "test_checked_handoff": "c4",
     "test_cold_boot": "c3",
     "test_restart_same_identity": "c6",
 }
 """From the module of a behaviour to its number, as the marker is spelt."""
 
 OTHERS: dict[str, str] = {
+    "test_image_swap": "image_swap",
     "test_interrupted_launch": "crash",
     "test_every_step": "crash",
     "test_lifecycle": "lifecycle",
