@@ -10,7 +10,7 @@ from harness.world import World
 from scenarios.boots import COMBINATIONS, end, expect_allowlist, expect_found, options_as_lines, require_adapter
 
 
-@pytest.mark.spec("622.acc.2", "622.scope1.i", "622.scope4.f", "620.scope5.a")
+@pytest.mark.spec("622.acc.2", "622.scope1.i", "622.scope4.g", "622.acc.1", "620.scope5.a")
 @pytest.mark.parametrize(("image_format", "upper"), COMBINATIONS)
 def test_the_adapter_boots_what_nvx_boots(world: World, goldens: Goldens, image_format: str, upper: str) -> None:
     require_adapter(world)

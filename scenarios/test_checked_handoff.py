@@ -38,7 +38,7 @@ def _with_manifest(files: Files, **changes: object) -> str:
 
 
 @pytest.mark.case("T57")
-@pytest.mark.spec("622.acc.8", "622p1.acc2", "622p1.goal.1", "622p1.scope5")
+@pytest.mark.spec("622.acc.8", "622.acc.9", "622p1.acc.2", "622p1.acc.3", "622p1.goal.1", "622p1.scope5")
 def test_a_staged_start_reads_nothing_and_verification_reads_everything(world: World) -> None:
     if reason := reads.missing():
         pytest.skip(reason)
@@ -99,7 +99,7 @@ def _vmm_reads(world: World, box: Sandbox, program: Program, watched: list[str])
 
 
 @pytest.mark.case("T30")
-@pytest.mark.spec("622.acc.6", "622.acc.7", "622.scope3.g", "622.scope3.h")
+@pytest.mark.spec("622.acc.6", "622.scope3.g", "622.scope3.h")
 def test_a_crowded_launcher_hands_over_the_allowlist_and_keeps_no_descriptor(world: World) -> None:
     box = Sandbox(world)
     program = world.orchestrator(_crowded(world))
@@ -188,7 +188,7 @@ SEALS: dict[str, tuple[bool, Change, str]] = {
 }
 
 
-@pytest.mark.spec("622p1.acc3", "622p1.scope6", "622.scope3.a", "622p1.scope2")
+@pytest.mark.spec("622p1.acc.4", "622p1.acc.5", "622p1.scope6", "622.scope3.a", "622p1.scope2")
 def test_a_changed_seal_fails_the_start_and_nothing_is_launched(world: World) -> None:
     program = world.orchestrator()
     for number, (what, (manifest, change, detail)) in enumerate(SEALS.items()):
@@ -205,7 +205,7 @@ def test_a_changed_seal_fails_the_start_and_nothing_is_launched(world: World) ->
     world.expect("VMMs", expected=[], found=world.processes.vmms())
 
 
-@pytest.mark.spec("622p1.acc3", "622p1.scope6")
+@pytest.mark.spec("622p1.acc.5", "622p1.scope6")
 def test_another_policy_and_a_rejected_or_missing_binding_are_refused(world: World) -> None:
     program = world.orchestrator()
     edits = {
@@ -272,7 +272,7 @@ def test_a_replaced_resized_or_wrong_scratch_is_refused(world: World) -> None:
     world.expect("VMMs", expected=[], found=world.processes.vmms())
 
 
-@pytest.mark.spec("622p1.acc1", "622p1.acc4", "622p1.scope8")
+@pytest.mark.spec("622p1.acc.1", "622p1.acc.6", "622p1.scope8")
 def test_the_preflight_names_the_first_of_many_faults(world: World, goldens: Goldens) -> None:
     """Entrypoint, digest, package list, systemd package, in this order; without a manifest the entrypoint alone."""
     box = Sandbox(world, upper=RAMFS)

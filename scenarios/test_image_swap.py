@@ -36,7 +36,7 @@ def _swap_each(world: World, files: Files, running: Operation, plan: dict[str, S
     world.expect("start", expected="success", found="success" if answer.ok else str(answer))
 
 
-@pytest.mark.spec("622.acc.3", "622.scope3.a", "622.scope3.c", "622.scope3.d")
+@pytest.mark.spec("622.acc.3", "622.acc.4", "622.scope3.a", "622.scope3.c", "622.scope3.d")
 @pytest.mark.parametrize("turn", range(len(SWAPS)))
 def test_what_was_checked_is_what_boots_whatever_takes_its_name(world: World, turn: int) -> None:
     # What is mounted goes before the test's own sweep: it would be found as left behind.
@@ -81,7 +81,7 @@ def _boot_swapped(world: World, undo: ExitStack, turn: int) -> None:
     box.succeed(program, "deprovision")
 
 
-@pytest.mark.spec("622.acc.3", "622p1.scope7.a", "622p1.acc3")
+@pytest.mark.spec("622.acc.3", "622p1.scope7.a", "622p1.acc.4")
 def test_a_change_in_place_is_refused_by_the_next_start(world: World) -> None:
     _hold(world, ("distro",))
     box = Sandbox(world)
@@ -101,7 +101,7 @@ def test_a_change_in_place_is_refused_by_the_next_start(world: World) -> None:
         box.succeed(program, "deprovision")
 
 
-@pytest.mark.spec("622.acc.3")
+@pytest.mark.spec("622.acc.3", "622p1.acc.7")
 def test_a_file_that_vanishes_after_the_check_boots_all_the_same(world: World) -> None:
     """The positive control of all of them is the name: a VMM that opened that would find the decoy, or nothing."""
     _hold(world, ("kernel",))
