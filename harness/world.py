@@ -155,6 +155,23 @@ class World:
             raise HarnessError(f"{path}: endpoints of scenarios stay under {ENDPOINT_LIMIT} bytes")
         return path
 
+    @property
+    def bundled(self) -> bool:
+        """Whether the orchestrator under test is the bundled reference, whose builds and command line are known."""
+        return self._settings.orchestrator is None
+
+    @property
+    def shared(self) -> str:
+        """A directory of this worker, for what its tests make once; removed with the run's."""
+        path = os.path.join(self._settings.directory, f"shared{os.getpid()}")
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the run was asked for everything, not for the quick form."""
+        return self._settings.sweep == "full"
+
     def orchestrator(self, source: Source | None = None) -> Program:
         """Start the orchestrator under test and wait for its hello.
 

@@ -11,6 +11,8 @@ CONTRACT: dict[str, str] = {
     "test_checked_handoff": "c4",
     "test_cold_boot": "c3",
     "test_restart_same_identity": "c6",
+    "test_two_builds": "c6",
+    "test_another_runtime": "c7",
 }
 """From the module of a behaviour to its number, as the marker is spelt."""
 

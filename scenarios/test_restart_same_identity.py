@@ -7,6 +7,7 @@ import pytest
 from harness.backends.contract import UNSEEN
 from harness.sandbox import Sandbox
 from harness.world import World
+from scenarios.builds import other
 
 COMMITTED = ("start.runtime_written", 1)
 DONE = ("start.journal_removed", 1)
@@ -24,7 +25,8 @@ def test_a_vm_outlives_its_orchestrator_and_the_next_one_goes_on(world: World, s
     where = f"start crashed at {step[0]} by {way}"
     vmm = world.processes.one(where)
 
-    second = world.orchestrator()
+    # The next one is another build of the same runtime identity.
+    second = world.orchestrator(other(world).orchestrator(world) if world.bundled else None)
     world.expect(f"{where}, then reattach", expected="live", found=box.verdict(second))
     world.expect(f"{where}, then exec", expected="hello\n", found=box.output(second, "/bin/echo", "hello"))
     world.expect(f"{where}, then exec", expected=vmm.pin.pid, found=world.processes.one(where).pin.pid)

@@ -98,6 +98,10 @@ class Vm(Protocol):
         """Return the mappings that the guest made, in order: source, target, read-only; None as above."""
         ...
 
+    def contacts(self) -> list[str] | None:
+        """Return what came to its endpoint, in order: each connection, session and request; None where unseen."""
+        ...
+
     def signals(self) -> list[int] | None:
         """Return the signals that reached it and that it could note, None where that can't be seen."""
         ...

@@ -109,6 +109,13 @@ class FakeVm:
         """Return what its guest mapped."""
         return [(str(one["source"]), str(one["target"]), one["readOnly"] is True) for one in self._all("map")]
 
+    def contacts(self) -> list[str] | None:
+        """Return what came to its endpoint, a connection that says nothing included."""
+        shown = {"host": "connection", "session": "what", "request": "name"}
+        return [
+            str(event.get(shown[kind], shown[kind])) for event in self.events if (kind := str(event["kind"])) in shown
+        ]
+
     def signals(self) -> list[int] | None:
         """Return the signals that it noted."""
         return [_number(event.get("number")) for event in self._all("signal")]

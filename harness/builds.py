@@ -1,0 +1,100 @@
+"""Builds of the reference: the one that is installed, and copies of it with another version or other contracts.
+
+A copy goes first on the path of the orchestrator under test, so that two builds meet over one store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness import python
+from harness.errors import HarnessError
+from harness.sut.process import Started
+from harness.world import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.world import World
+
+PACKAGE = "nvx_ref"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One build.
+
+    Attributes:
+        version: What it says that it is.
+        first: Directories that go first on its path.
+    """
+
+    version: str = ""
+    first: Sequence[str] = field(default_factory=tuple[str, ...])
+
+    def orchestrator(self, world: World) -> Started:
+        """Return what starts it as the orchestrator under test (:meth:`harness.world.World.orchestrator`)."""
+        body = "from harness.sut.reference import main\n\nsys.exit(main())\n"
+        return Started(self._script(world, "reference", body), environment=environment())
+
+    def shell(self, world: World) -> list[str]:
+        """Return its command line."""
+        return self._script(
+            world, "nvx-ref", 'from nvx_ref.cli import main\n\nsys.argv[0] = "nvx-ref"\nsys.exit(main())\n'
+        )
+
+    def script(self, world: World, body: str) -> list[str]:
+        """Return the command of a program that uses it as a library."""
+        return self._script(world, "program", body)
+
+    def _script(self, world: World, name: str, body: str) -> list[str]:
+        # A build that isn't the one that runs would show nothing.
+        proof = f'import {PACKAGE}\n\nassert getattr({PACKAGE}, "__version__", "") == {self.version!r}\n'
+        return python.write_script(
+            os.path.join(world.root, "out", f"{name}{self.version and '-'}{self.version}.py"),
+            packages=("harness", PACKAGE, "msgspec", "click"),
+            body=proof + body,
+            first=self.first,
+        )
+
+
+def copy(directory: str, version: str, constants: Mapping[str, object] | None = None) -> Build:
+    """Copy the reference as another build; one that is there already stays.
+
+    Args:
+        directory: Where copies go.
+        version: Its version.
+        constants: Values of module constants that it has instead, by name.
+
+    Raises:
+        HarnessError: A constant isn't defined exactly once.
+    """
+    first = os.path.join(directory, f"build-{version}")
+    if not os.path.isdir(first):
+        made = os.path.join(first, PACKAGE)
+        # With times and byte code, so that only what is changed is compiled again.
+        shutil.copytree(os.path.join(python.home(PACKAGE), PACKAGE), made)
+        with open(os.path.join(made, "__init__.py"), "a", encoding="utf-8") as file:
+            file.write(f'\n__version__ = "{version}"\n')
+        for name, value in (constants or {}).items():
+            _redefine(made, name, value)
+    return Build(version, (first,))
+
+
+def _redefine(package: str, name: str, value: object) -> None:
+    pattern = re.compile(rf"^{re.escape(name)} = .*$", re.MULTILINE)
+    changed = 0
+    for place, _, files in os.walk(package):
+        for path in (os.path.join(place, file) for file in files if file.endswith(".py")):
+            with open(path, encoding="utf-8") as file:
+                text, count = pattern.subn(f"{name} = {value!r}", file.read())
+            if count:
+                changed += count
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+    if changed != 1:
+        raise HarnessError(f"{PACKAGE} defines {name} {changed} times, not once")

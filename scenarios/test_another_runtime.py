@@ -1,0 +1,148 @@
+"""A VM that another runtime started: it is named, it isn't spoken to, and it goes only by a force that says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+
+import pytest
+
+from harness.backends.contract import UNSEEN
+from harness.builds import Build
+from harness.errors import Unavailable
+from harness.faults.heldexit import HeldExit
+from harness.sandbox import RAMFS, Sandbox
+from harness.sut.program import Program
+from harness.sut.protocol import mapping
+from harness.witness.contract import Pin
+from harness.world import World
+from scenarios.builds import BOOT, CONTROL, other
+
+FILES = {"openvmm": "bin/openvmm", "kernel": "guest/vmlinux", "initramfs": "guest/initramfs.cpio.gz"}
+"""The parts of the runtime identity that a release states, by its line."""
+
+CONTRACTS: dict[str, tuple[str, dict[str, object]]] = {
+    "bootContract": ("3.0", dict(BOOT)),
+    "controlContract": ("4.0", dict(CONTROL)),
+}
+"""The parts that are a build's own."""
+
+
+@dataclass
+class Meeting:
+    """A VM that build A started and ended over, and build B."""
+
+    box: Sandbox
+    vmm: Pin
+    build: Build
+    program: Program
+    heard: list[str]
+
+
+def meet(world: World, part: str) -> Meeting:
+    """Have build A start a sandbox, and build B, whose runtime differs in a part, come after it."""
+    box = Sandbox(world, upper=RAMFS)
+    sums = own_release(world)
+    build = other(world, *CONTRACTS.get(part, ()))
+    first = world.orchestrator()
+    box.provision(first)
+    box.succeed(first, "start")
+    first.kill(world.soon())
+    vmm = world.processes.one("start").pin
+    if part in FILES:
+        upgrade(sums, FILES[part])
+    # What build A's session leaves is noted once the VMM has read its end.
+    world.until(lambda: heard(world)[-1] == "host_gone")
+    return Meeting(box, vmm, build, world.orchestrator(build.orchestrator(world)), heard(world))
+
+
+def own_release(world: World) -> str:
+    """Give the test a statement of its release that is its own, to be upgraded in place; return its digests."""
+    place = os.path.join(world.root, "images", "release")
+    os.makedirs(place)
+    beside, manifest = os.path.split(world.artifacts.manifest)
+    sums = shutil.copy(os.path.join(beside, "SHA256SUMS"), place)
+    world.artifacts = replace(world.artifacts, manifest=shutil.copy(os.path.join(beside, manifest), place))
+    return sums
+
+
+def upgrade(sums: str, name: str) -> None:
+    """Have a release state another digest of a file."""
+    with open(sums, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    changed = [f"{'0' * 64}  {name}" if line.endswith(f"  {name}") else line for line in lines]
+    assert changed != lines
+    with open(sums, "w", encoding="utf-8") as file:
+        file.write("\n".join(changed) + "\n")
+
+
+def heard(world: World) -> list[str]:
+    """Return everything that has come to the endpoint of the test's one VM."""
+    (vm,) = world.vmm.vms()
+    contacts = vm.contacts()
+    if contacts is None:
+        pytest.skip(f"what comes to an endpoint is {UNSEEN}")
+    return contacts
+
+
+def untouched(world: World, where: str, meeting: Meeting) -> None:
+    """The VM lives, its record is there, and nothing has come to its endpoint since build A."""
+    found = world.processes.one(where)
+    world.expect(f"{where}: the VMM", expected=meeting.vmm.pid, found=found.pin.pid)
+    world.expect(f"{where}: the record", expected=True, found="runtime.json" in meeting.box.names())
+    world.expect(f"{where}: what came to the endpoint", expected=meeting.heard, found=heard(world))
+
+
+@pytest.mark.spec("620.scope3.m", "620.scope3.h", "620.scope3.i", "620.acc.9", "656.tests.f", "656.reattach.c")
+@pytest.mark.parametrize("part", [*FILES, *CONTRACTS])
+def test_each_part_of_another_runtime_is_named_and_the_guest_hears_nothing(world: World, part: str) -> None:
+    meeting = meet(world, part)
+    box, program = meeting.box, meeting.program
+    for op in ("status", "reattach"):
+        result = mapping(box.succeed(program, op).result)
+        world.expect(f"{op}", expected=("mismatched", [part]), found=(result["verdict"], result["parts"]))
+    for op in ("exec", "start"):
+        arguments = {**box.named(), "argv": ["/bin/true"]} if op == "exec" else box.named()
+        answer = box.fail(program, op, "Mismatched", arguments)
+        world.expect(f"{op}: parts", expected=[part], found=answer.details.get("parts"))
+    world.expect("deprovision", expected=False, found=program.call("deprovision", box.named(), world.soon()).ok)
+    box.fail(program, "stop", "TimedOut", {**box.named(), "timeout": 0.05})
+    untouched(world, "an unforced stop", meeting)
+
+    shell = [*meeting.build.shell(world), "stop", "--state-dir", box.directory, "--timeout"]
+    done = world.run([*shell, "0.05"])
+    world.expect("stop on the command line", expected=(1, ""), found=(done.status, done.stdout))
+    world.expect("its error names the part", expected=True, found=f"({part} differ)" in done.stderr)
+    untouched(world, "stop on the command line", meeting)
+
+    done = world.run([*shell, "0.05", "--force-within", "10"])
+    world.expect("a forced stop", expected=(0, "forced\n", ""), found=(done.status, done.stdout, done.stderr))
+    world.processes.none("a forced stop", world.soon())
+    world.expect("a forced stop: the record", expected=False, found="runtime.json" in box.names())
+    world.expect("what came to the endpoint", expected=meeting.heard, found=heard(world))
+    world.expect("status", expected="stopped", found=box.verdict(program, "status"))
+    box.succeed(program, "deprovision")
+
+
+@pytest.mark.spec("620.scope3.j", "656.stop.d", "656.stop.e", "620.acc.7")
+def test_an_exit_that_is_not_confirmed_keeps_the_record(world: World) -> None:
+    meeting = meet(world, "kernel")
+    box, program = meeting.box, meeting.program
+    forced = {**box.named(), "timeout": 0.05, "forceWithin": 0.3}
+    try:
+        with HeldExit(meeting.vmm.pid):
+            answer = box.fail(program, "stop", "TimedOut", forced)
+            world.expect("the failure", expected="still-running", found=answer.details.get("detail"))
+            world.expect("the record", expected=True, found="runtime.json" in box.names())
+            for op in ("start", "deprovision"):
+                answer = program.call(op, box.named(), world.soon())
+                world.expect(f"{op} meanwhile", expected=False, found=answer.ok)
+            world.expect("the record", expected=True, found="runtime.json" in box.names())
+    except Unavailable as error:
+        pytest.skip(str(error))
+    world.processes.none("let go of", world.soon())
+    world.expect("let go of", expected="exited", found=box.verdict(program).partition(":")[0])
+    world.expect("let go of: the record", expected=False, found="runtime.json" in box.names())
+    world.expect("what came to the endpoint", expected=meeting.heard, found=heard(world))
+    box.succeed(program, "deprovision")

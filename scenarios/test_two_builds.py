@@ -1,0 +1,108 @@
+"""Two builds of one runtime identity over one store: what one has started, the other goes on with."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.backends.contract import UNSEEN
+from harness.builds import Build
+from harness.sandbox import RAMFS, Sandbox
+from harness.world import World
+from scenarios.builds import BOOT, other
+
+RECORDS = Path(__file__).resolve().parents[1] / "goldens" / "store" / "v1"
+
+READ = """
+import glob, json, os
+from nvx_ref.store.records import Journal, RuntimeRecord, decode, encode
+
+found = {}
+for path in sorted(glob.glob(os.path.join(sys.argv[1], "*.json"))):
+    name = os.path.basename(path)
+    with open(path, "rb") as file:
+        raw = file.read()
+    record = decode(raw, RuntimeRecord if name.startswith("runtime") else Journal, name)
+    assert encode(record, name) == raw, name
+    found[name] = repr(record)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.case("T11")
+@pytest.mark.spec("620.scope3.k", "620.acc.5", "620.notscope.a", "656.tests.e")
+def test_an_orchestrator_that_restarts_three_times_has_the_same_vm(world: World) -> None:
+    box = Sandbox(world, upper=RAMFS)
+    second = other(world)
+    program = world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "start")
+    vmm = world.processes.one("start")
+    for turn, build in enumerate([second, Build(), second], 1):
+        program.kill(world.soon())
+        program = world.orchestrator(build.orchestrator(world))
+        where = f"restart {turn}"
+        world.expect(f"{where}, reattach", expected="live", found=box.verdict(program))
+        world.expect(f"{where}, exec", expected=f"{turn}\n", found=box.output(program, "/bin/echo", str(turn)))
+        world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=world.processes.one(where).pin.pid)
+    box.succeed(program, "stop")
+    world.processes.none("stop", world.soon())
+    world.expect("after the stop", expected=False, found="runtime.json" in box.names())
+    (vm,) = world.vmm.vms()
+    attached, requests = vm.attachments(), vm.requests()
+    if attached is None or requests is None:
+        pytest.skip(f"sessions and requests are {UNSEEN}")
+    world.expect("broker instances", expected=1, found=len({one.instance for one in attached}))
+    world.expect("epochs", expected=[1, 2, 3, 4, 5], found=[one.epoch for one in attached])
+    wanted = ["EXEC", "EXEC", "EXEC", "STOP"]
+    world.expect("no Start and no MAPS again", expected=wanted, found=[one for one in requests if one != "PING"][-4:])
+    world.expect("MAPS", expected=0, found=requests.count("MAPS"))
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.spec("620.scope3.k", "620.acc.5", "620.acc.9")
+def test_twenty_sandboxes_are_found_again_and_one_out_of_reach_delays_no_other(world: World) -> None:
+    second = other(world)
+    boxes = [Sandbox(world, f"box{number}", upper=RAMFS) for number in range(200 if world.is_full else 20)]
+    first = world.orchestrator()
+    for box in boxes:
+        box.provision(first)
+        box.succeed(first, "start")
+        # Every VMM says hello on the channel, which holds only so many that nobody has taken.
+        world.channel.pump()
+    first.kill(world.soon())
+    running = {vmm.pin.pid for vmm in world.processes.vmms()}
+    world.expect("VMMs", expected=len(boxes), found=len(running))
+
+    lost, *reached = boxes
+    endpoint = lost.path("control.sock")
+    # Its endpoint is gone, as a careless clean-up leaves it; the VMM lives.
+    os.rename(endpoint, f"{endpoint}.away")
+    program = world.orchestrator(second.orchestrator(world))
+    for box in boxes:
+        world.expect(f"{box.name}, reattach", expected="live", found=box.verdict(program))
+    lost.fail(program, "exec", "TimedOut", {**lost.named(), "argv": ["/bin/true"], "timeout": 0.1})
+    lost.fail(program, "stop", "TimedOut", {**lost.named(), "timeout": 0.1})
+    world.expect("out of reach: its record", expected=True, found="runtime.json" in lost.names())
+    for box in reached:
+        box.succeed(program, "stop")
+        world.expect(f"{box.name}, stop", expected=False, found="runtime.json" in box.names())
+    left = world.processes.one("after the stop of the others")
+    world.expect("out of reach: its VMM", expected=True, found=left.pin.pid in running)
+    os.rename(f"{endpoint}.away", endpoint)
+    lost.succeed(program, "stop")
+    world.processes.none("the last stop", world.soon())
+
+
+@pytest.mark.spec("620.acc.9", "620.scope1.k")
+def test_every_record_of_the_store_is_read_by_both_builds(world: World) -> None:
+    second = other(world)
+    third = other(world, "3.0", BOOT)
+    names = sorted(path.name for path in RECORDS.glob("*.json"))
+    for build in (Build(), second, third):
+        done = world.run([*build.script(world, READ), str(RECORDS)])
+        world.expect(f"build {build.version or 'here'}: errors", expected="", found=done.stderr)
+        world.expect(f"build {build.version or 'here'}: records", expected=names, found=sorted(json.loads(done.stdout)))
