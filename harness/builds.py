@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from harness import python
 from harness.errors import HarnessError
+from harness.sandbox import ADAPTER, LAYERED
 from harness.sut.process import Started
-from harness.world import environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,10 +36,16 @@ class Build:
     version: str = ""
     first: Sequence[str] = field(default_factory=tuple[str, ...])
 
-    def orchestrator(self, world: World) -> Started:
-        """Return what starts it as the orchestrator under test (:meth:`harness.world.World.orchestrator`)."""
-        body = "from harness.sut.reference import main\n\nsys.exit(main())\n"
-        return Started(self._script(world, "reference", body), environment=environment())
+    def orchestrator(self, world: World, guest: str = LAYERED) -> Started:
+        """Return what starts it as the orchestrator under test (:meth:`harness.world.World.orchestrator`).
+
+        Args:
+            world: The test's world.
+            guest: Whose agent it speaks to.
+        """
+        name = "adapter" if guest == ADAPTER else "reference"
+        body = f"from harness.sut.{name} import main\n\nsys.exit(main())\n"
+        return Started(self._script(world, name, body), environment=world.environment())
 
     def shell(self, world: World) -> list[str]:
         """Return its command line."""

@@ -12,11 +12,12 @@ from harness.backends.contract import UNSEEN
 from harness.builds import Build
 from harness.errors import Unavailable
 from harness.faults.heldexit import HeldExit
-from harness.sandbox import RAMFS, Sandbox
+from harness.sandbox import ADAPTER, LAYERED, RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.sut.protocol import mapping
 from harness.witness.contract import Pin
 from harness.world import World
+from scenarios.boots import require_adapter
 from scenarios.builds import BOOT, CONTROL, other
 
 FILES = {"openvmm": "bin/openvmm", "kernel": "guest/vmlinux", "initramfs": "guest/initramfs.cpio.gz"}
@@ -40,12 +41,12 @@ class Meeting:
     heard: list[str]
 
 
-def meet(world: World, part: str) -> Meeting:
+def meet(world: World, part: str, guest: str = LAYERED) -> Meeting:
     """Have build A start a sandbox, and build B, whose runtime differs in a part, come after it."""
-    box = Sandbox(world, upper=RAMFS)
+    box = Sandbox(world, upper=RAMFS, guest=guest)
     sums = own_release(world)
     build = other(world, *CONTRACTS.get(part, ()))
-    first = world.orchestrator()
+    first = world.orchestrator(Build().orchestrator(world, guest))
     box.provision(first)
     box.succeed(first, "start")
     first.kill(world.soon())
@@ -53,8 +54,8 @@ def meet(world: World, part: str) -> Meeting:
     if part in FILES:
         upgrade(sums, FILES[part])
     # What build A's session leaves is noted once the VMM has read its end.
-    world.until(lambda: heard(world)[-1] == "host_gone")
-    return Meeting(box, vmm, build, world.orchestrator(build.orchestrator(world)), heard(world))
+    world.until(lambda: heard(world)[-2:] == ["host_gone", "reset"])
+    return Meeting(box, vmm, build, world.orchestrator(build.orchestrator(world, guest)), heard(world))
 
 
 def own_release(world: World) -> str:
@@ -127,7 +128,8 @@ def test_each_part_of_another_runtime_is_named_and_the_guest_hears_nothing(world
 
 @pytest.mark.spec("620.scope3.j", "656.stop.d", "656.stop.e", "620.acc.7")
 def test_an_exit_that_is_not_confirmed_keeps_the_record(world: World) -> None:
-    meeting = meet(world, "kernel")
+    require_adapter(world)
+    meeting = meet(world, "kernel", ADAPTER)
     box, program = meeting.box, meeting.program
     forced = {**box.named(), "timeout": 0.05, "forceWithin": 0.3}
     try:

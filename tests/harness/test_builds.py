@@ -53,7 +53,7 @@ def test_a_connection_that_says_nothing_is_seen(world: World) -> None:
     assert {"connection", "PING"} <= set(vm.contacts() or [])
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(box.path("control.sock"))
-        assert world.until(lambda: (world.vmm.vms()[0].contacts() or [])[-2:] == ["host_gone", "connection"])
+        assert world.until(lambda: (world.vmm.vms()[0].contacts() or [])[-3:] == ["host_gone", "reset", "connection"])
     box.succeed(program, "stop")
     world.processes.none("stop", world.soon())
 
