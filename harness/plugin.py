@@ -7,6 +7,7 @@ and does nothing in a run without one.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 SETTINGS = pytest.StashKey[Settings]()
 TABLE = pytest.StashKey[Table]()
 WORLD = pytest.StashKey["World"]()
+REPORT_FAULT = pytest.StashKey[str]()
 
 MARKERS = {
     "c3": "image-backed cold boot",
@@ -165,8 +167,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     settings, table = config.stash[SETTINGS], config.stash[TABLE]
     path: str | None = config.getoption("nvx_report")
     if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(table.report(backend=settings.backend, orchestrator=settings.orchestrator or "reference"))
+        text = table.report(backend=settings.backend, orchestrator=settings.orchestrator or "reference")
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            config.stash[REPORT_FAULT] = f"--nvx-report: {path} can't be written: {error.strerror}"
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if os.path.isdir(settings.directory):
         for name in os.listdir(settings.directory):
             if name != "evidence":
@@ -183,6 +190,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"scenarios on {config.stash[SETTINGS].backend}")
         for line in table.lines():
             terminalreporter.write_line(line)
+    if fault := config.stash.get(REPORT_FAULT, ""):
+        terminalreporter.write_line(f"error: {fault}", red=True)
 
 
 @pytest.fixture(scope="session")
@@ -235,8 +244,8 @@ def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | Non
             return f"--orchestrator: {error}"
         if not command or shutil.which(command[0]) is None:
             return f"--orchestrator: no program {command[0] if command else ''!r} to start"
-    if report is not None and not os.path.isdir(os.path.dirname(os.path.abspath(report))):
-        return f"--nvx-report: there is no directory for {report}"
+    if report is not None and (reason := _unwritable(os.path.abspath(report))):
+        return f"--nvx-report: {reason} {report}"
     if chosen:
         from harness.backends import load
 
@@ -244,6 +253,17 @@ def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | Non
             load(settings)
         except Unavailable as error:
             return str(error)
+    return None
+
+
+def _unwritable(path: str) -> str | None:
+    above = os.path.dirname(path)
+    if not os.path.isdir(above):
+        return "there is no directory for"
+    if os.path.exists(path) and not os.path.isfile(path):
+        return "a file is needed, not"
+    if not os.access(path if os.path.exists(path) else above, os.W_OK):
+        return "this user can't write"
     return None
 
 
@@ -283,7 +303,10 @@ def _worker_input(config: pytest.Config) -> dict[str, str]:
 
 
 def _factor(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError(f"--timeout-scale must be over 0 and finite, not {text}")
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a number over 0, and finite")
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 
@@ -94,12 +95,28 @@ def test_a_chosen_backend_that_cannot_run_is_refused_before_any_test(pytester: p
         ["--orchestrator", "'unbalanced"],
         ["--orchestrator", ""],
         ["--nvx-report", "none/report.json"],
+        ["--nvx-report", "."],
+        ["--nvx-report", os.devnull],
     ],
 )
 def test_a_wrong_option_is_a_usage_error(pytester: pytest.Pytester, options: list[str]) -> None:
     result = pytester.runpytest_subprocess(*options)
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"*{options[0]}*"])
+
+
+def test_a_factor_that_is_none_is_told_so(pytester: pytest.Pytester) -> None:
+    for text in ("0", "soon", "nan"):
+        result = pytester.runpytest_subprocess("--timeout-scale", text)
+        result.stderr.fnmatch_lines([f"*--timeout-scale: '{text}' isn't a number over 0, and finite"])
+
+
+def test_a_report_that_can_t_be_written_at_the_end_fails_the_run(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import os\ndef test_one():\n    os.mkdir('report.json')\n")
+    result = pytester.runpytest_subprocess("--nvx-report", "report.json")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["error: --nvx-report: report.json can't be written: Is a directory"])
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
 def test_every_marker_of_the_design_is_registered(pytester: pytest.Pytester) -> None:

@@ -256,7 +256,10 @@ def open_private(path: str) -> Directory:
 def _require_private(found: os.stat_result, path: str) -> None:
     if found.st_uid != os.geteuid():
         raise Refused(
-            f"it belongs to user {found.st_uid}, not to this one", subject=path, hint="choose another", detail="owner"
+            f"it belongs to user {found.st_uid}, not to this one",
+            subject=path,
+            hint="act as that user, or choose another",
+            detail="owner",
         )
     mode = stat.S_IMODE(found.st_mode)
     if mode != PRIVATE_DIRECTORY:
