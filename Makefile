@@ -2,10 +2,11 @@
 PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
+WINE_TESTS ?= tests/platform/windows
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv scenarios test unit lint types goldens clean
+.PHONY: help venv scenarios test unit lint types goldens wine clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -39,6 +40,9 @@ types: $(STAMP) ## mypy for Linux and Windows, and basedpyright
 
 goldens: $(STAMP) ## Rewrite the goldens; read the difference before you commit it
 	$(BIN)/python -m pytest scenarios tests -n $(JOBS) --update-goldens
+
+wine: ## Run the Windows half under Wine: CPython for Windows, built from nothing the first time
+	PYTHON=$(PYTHON) ci/wine/lane test $(WINE_TESTS)
 
 clean: ## Remove what the other commands made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,16 +12,14 @@ from nvx_ref.errors import Refused
 
 if sys.platform == "linux":
     from nvx_ref.platform.linux import endpoint, files, process, spawn
-elif TYPE_CHECKING:
-    # Declared, not written yet.
-    from nvx_ref.platform.windows import (  # pyright: ignore[reportMissingModuleSource]
-        endpoint,  # pyright: ignore[reportMissingModuleSource]
-        files,  # pyright: ignore[reportMissingModuleSource]
-        process,  # pyright: ignore[reportMissingModuleSource]
-        spawn,  # pyright: ignore[reportMissingModuleSource]
-    )
+elif sys.platform == "win32":
+    from nvx_ref.platform.windows import endpoint, files, process, spawn
 else:
-    raise Refused("this build runs on Linux only", subject=f"platform {sys.platform}", hint="use a Linux host")
+    raise Refused(
+        "this build runs on Linux and Windows only",
+        subject=f"platform {sys.platform}",
+        hint="use a Linux or Windows host",
+    )
 
 if TYPE_CHECKING:
     from nvx_ref.platform import modules

@@ -27,6 +27,9 @@ _HINTS = {
 
 def describe(error: OSError) -> str:
     """Return the system's own words for an error, with its symbol."""
+    code: int | None = getattr(error, "winerror", None)
+    if code is not None:
+        return f"{error.strerror} (Windows error {code})"
     if error.errno is None:
         return str(error)
     return f"{os.strerror(error.errno)} ({errno.errorcode.get(error.errno, error.errno)})"

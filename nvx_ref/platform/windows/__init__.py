@@ -1,1 +1,1 @@
-"""Windows: what its four modules will hold, so that the rooms above are checked for it too; nothing runs yet."""
+"""Windows: the four modules by its own calls (ctypes), and what they share."""

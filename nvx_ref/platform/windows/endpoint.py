@@ -1,0 +1,291 @@
+"""The VMM's control endpoint: a named pipe, spoken to by overlapped calls with deadlines."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from _thread import allocate_lock
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Self
+
+from nvx_ref.errors import SessionFailed, TimedOut, VmmExited
+from nvx_ref.platform.contract import ProcessGone, Unpinnable
+from nvx_ref.platform.failures import describe, failure
+
+assert sys.platform == "win32"
+
+import _winapi
+
+from nvx_ref.deadline import POLL_INTERVAL, Deadline
+from nvx_ref.platform.windows import native
+from nvx_ref.platform.windows.process import Pin
+from nvx_ref.platform.windows.waiting import pause, wait_for_any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import TracebackType
+
+PREFIX = "//./pipe/openvmm-microvm-"
+"""What OpenVMM takes as a control endpoint on Windows (openvmm 1.4)."""
+
+_OVERLAPPED = 0x4000_0000
+_IDENTIFICATION = 0x0010_0000 | 0x0001_0000
+"""The server may learn who connects, and may not act as them."""
+_OPEN_EXISTING = 3
+_NOT_YET = {native.ERROR_FILE_NOT_FOUND, native.ERROR_PIPE_BUSY}
+_ENDED = {native.ERROR_BROKEN_PIPE, native.ERROR_PIPE_NOT_CONNECTED, native.ERROR_NO_DATA}
+_CHUNK = 1 << 16
+
+
+def choose(directory: str) -> str:
+    """Return a fresh endpoint: names of pipes aren't files, so the sandbox' directory plays no part.
+
+    Args:
+        directory: The directory's absolute path.
+    """
+    del directory
+    return PREFIX + os.urandom(16).hex()
+
+
+def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> Connection:
+    """Connect to an endpoint that may not be there, or not be free yet; it is tried every 25 ms.
+
+    Args:
+        endpoint: The pipe's name.
+        deadline: By when.
+        alive: Whether the VMM still runs, asked before each further try.
+
+    Returns:
+        The connection. Who serves it is for :meth:`Connection.peer` to tell.
+
+    Raises:
+        VmmExited: ``alive`` said no.
+        TimedOut: The deadline passed.
+        Refused: This user may not connect.
+    """
+    while True:
+        handle = native.create_file(
+            endpoint.replace("/", "\\"),
+            native.GENERIC_READ | native.GENERIC_WRITE,
+            0,
+            None,
+            _OPEN_EXISTING,
+            _OVERLAPPED | _IDENTIFICATION,
+            0,
+        )
+        if handle != native.INVALID_HANDLE:
+            return Connection(handle, endpoint)
+        error = native.last_error(endpoint)
+        if error.winerror not in _NOT_YET:
+            raise failure(error, endpoint, "connect to")
+        if not alive():
+            raise VmmExited("the VMM exited before it served its endpoint", subject=endpoint, detail="before-endpoint")
+        if not pause(deadline, POLL_INTERVAL):
+            raise TimedOut("nothing served the endpoint by the deadline", subject=endpoint, detail="endpoint")
+
+
+class _Write:
+    """A write that was begun. It stays what is being written until it is done: a part can't be called back."""
+
+    __slots__ = ("data", "running")
+
+    def __init__(self, handle: int, data: bytes) -> None:
+        self.data = data
+        self.running, _ = _winapi.WriteFile(handle, data, overlapped=True)
+
+
+class Connection:
+    """See :class:`nvx_ref.platform.contract.Connection`; made by :func:`connect`.
+
+    Args:
+        handle: The pipe's overlapped handle, which this owns.
+        endpoint: Its name, for messages.
+    """
+
+    __slots__ = ("_closed", "_closing", "_endpoint", "_handle", "_lock", "_users", "_write")
+
+    def __init__(self, handle: int, endpoint: str) -> None:
+        self._handle = handle
+        self._endpoint = endpoint
+        self._lock = allocate_lock()
+        self._users = 0
+        self._closing = False
+        self._write: _Write | None = None
+        self._closed: int = native.create_event(None, True, False, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(self, data: bytes, deadline: Deadline) -> None:
+        """Send all the bytes."""
+        view = memoryview(data)
+        with self._in_use():
+            while view:
+                write = self._begin_write(view)
+                self._wait([write.running.event], deadline, "take what was sent")
+                view = view[self._end_write(write) :]
+
+    def receive(self, limit: int, deadline: Deadline) -> bytes:
+        """Return what has arrived, 1 to ``limit`` bytes, or ``b""`` once the other end has closed."""
+        with self._in_use():
+            read = self._begin_read(limit)
+            if read is None:
+                return b""
+            try:
+                self._wait([read.event], deadline, "answer")
+            except (TimedOut, SessionFailed):
+                arrived = self._end_read(read)
+                if arrived:
+                    return arrived
+                raise
+            arrived = self._end_read(read)
+            return b"" if arrived is None else arrived
+
+    def exchange(self, data: memoryview, limit: int, deadline: Deadline) -> tuple[int, bytes | None]:
+        """Wait until either direction can move, then move what can be moved without waiting.
+
+        What couldn't be sent is on its way all the same: the next call with the same bytes goes on with it.
+        """
+        with self._in_use():
+            read = self._begin_read(limit) if limit else None
+            if limit and read is None:
+                return 0, b""
+            try:
+                write = self._begin_write(data)
+            except SessionFailed:
+                # What it said before it closed comes first; the next call meets the end.
+                arrived = None if read is None else self._end_read(read)
+                if arrived is None:
+                    raise
+                return 0, arrived
+            events = [write.running.event, *([read.event] if read is not None else [])]
+            try:
+                first = self._wait(events, deadline, "take what was sent")
+            except (TimedOut, SessionFailed):
+                arrived = None if read is None else self._end_read(read)
+                if arrived is None:
+                    raise
+                return 0, arrived
+            arrived = None if read is None else self._end_read(read)
+            return self._end_write(write) if first == 0 else 0, arrived
+
+    def peer(self) -> Pin:
+        """Return a hold on the process that serves the pipe, as the kernel names it.
+
+        The number is pinned first; the pipe must be whole after that. A server that had ended by then would have
+        taken its end of the pipe with it, so a successor of its number is refused.
+        """
+        with self._in_use():
+            pid = native.DWORD()
+            if not native.get_pipe_server(self._handle, ctypes.byref(pid)):
+                error = native.last_error()
+                reason = f"the kernel doesn't name its server: {describe(error)}"
+                raise Unpinnable(reason, subject=self._endpoint, detail="denied") from error
+            pin = Pin.open(pid.value)
+            if pin.has_exited() or not native.peek_pipe(self._handle, None, 0, None, None, None):
+                pin.close()
+                raise ProcessGone("the process that served the endpoint has exited", subject=self._endpoint)
+            return pin
+
+    def fileno(self) -> int:
+        """Return the pipe's handle."""
+        return self._handle
+
+    def close(self) -> None:
+        """Close it, which also ends a wait in another thread; idempotent."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            idle = self._users == 0
+        native.set_event(self._closed)
+        if idle:
+            self._give_up()
+
+    @contextmanager
+    def _in_use(self) -> Generator[None]:
+        """Keep the handle from being given up while a thread works with it."""
+        with self._lock:
+            if self._closing:
+                raise self._is_closed()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                last = self._closing and self._users == 0
+            if last:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        write, self._write = self._write, None
+        if write is not None:
+            with suppress(OSError):
+                write.running.cancel()
+                write.running.GetOverlappedResult(True)
+        native.release(self._handle)
+        native.release(self._closed)
+
+    def _begin_write(self, view: memoryview) -> _Write:
+        if self._write is None:
+            try:
+                self._write = _Write(self._handle, bytes(view[:_CHUNK]))
+            except OSError as error:
+                raise self._broken(error) from error
+        return self._write
+
+    def _end_write(self, write: _Write) -> int:
+        self._write = None
+        try:
+            count, error = write.running.GetOverlappedResult(True)
+        except OSError as failed:
+            raise self._broken(failed) from failed
+        if error:
+            raise self._broken(native.error_of(error))
+        return count
+
+    def _begin_read(self, limit: int) -> _winapi.Overlapped | None:
+        try:
+            return _winapi.ReadFile(self._handle, limit, overlapped=True)[0]
+        except OSError as error:
+            if error.winerror in _ENDED:
+                return None
+            raise self._broken(error) from error
+
+    def _end_read(self, read: _winapi.Overlapped) -> bytes | None:
+        """Finish a read, one that hasn't happened by calling it off; None if nothing arrived, b"" at the end."""
+        try:
+            read.cancel()
+            count, error = read.GetOverlappedResult(True)
+        except OSError as failed:
+            if failed.winerror in _ENDED:
+                return b""
+            raise self._broken(failed) from failed
+        if error == native.ERROR_OPERATION_ABORTED:
+            return None
+        if error in _ENDED:
+            return b""
+        return bytes(read.getbuffer() or b"")[:count]
+
+    def _wait(self, events: list[int], deadline: Deadline, what: str) -> int:
+        found = wait_for_any([*events, self._closed], deadline)
+        if found is None:
+            raise TimedOut(f"the VMM didn't {what} by the deadline", subject=self._endpoint, detail="session")
+        if found == len(events):
+            raise self._is_closed()
+        return found
+
+    def _is_closed(self) -> SessionFailed:
+        return SessionFailed("the control connection is closed", subject=self._endpoint, detail="closed")
+
+    def _broken(self, error: OSError) -> SessionFailed:
+        closed = error.winerror in _ENDED
+        reason = "the VMM closed the control connection" if closed else f"it broke: {describe(error)}"
+        return SessionFailed(reason, subject=self._endpoint, detail="connection-closed")

@@ -1,0 +1,72 @@
+"""Waits: for a handle's event, or, where the kernel has no event, for a named interval."""
+
+from __future__ import annotations
+
+import math
+import sys
+from _thread import allocate_lock
+from typing import TYPE_CHECKING
+
+assert sys.platform == "win32"
+
+import _winapi
+
+from nvx_ref.deadline import POLL_INTERVAL
+from nvx_ref.platform.windows import native
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nvx_ref.deadline import Deadline
+
+_LONGEST = 2**31 - 1
+"""Milliseconds that one wait can take: less than the longest deadline."""
+
+
+def wait_for_any(handles: Sequence[int], deadline: Deadline) -> int | None:
+    """Wait until one of the handles is signalled; None once the deadline has passed.
+
+    A handle that is signalled already counts even if the deadline has passed. An interrupt from the keyboard ends the
+    wait in the main thread.
+
+    Returns:
+        The index of the first signalled handle.
+    """
+    while True:
+        # Rounded up: a wait that ends a moment early would look at the same state twice.
+        milliseconds = min(math.ceil(deadline.remaining() * 1000), _LONGEST)
+        try:
+            found = _winapi.WaitForMultipleObjects(handles, False, milliseconds)
+        except InterruptedError:
+            continue
+        if found != native.WAIT_TIMEOUT:
+            return found - native.WAIT_OBJECT
+        if deadline.expired():
+            return None
+
+
+def is_signalled(handle: int) -> bool:
+    """Look at a handle without waiting.
+
+    Raises:
+        OSError: It can't be waited for.
+    """
+    found = native.wait_for_single_object(handle, 0)
+    if found == native.WAIT_FAILED:
+        raise native.last_error()
+    return bool(found == native.WAIT_OBJECT)
+
+
+def pause(deadline: Deadline, interval: float = POLL_INTERVAL) -> bool:
+    """Let an interval pass between two looks at something without an event; False once the deadline has passed.
+
+    Args:
+        deadline: The end of all the looks together; the pause ends with it.
+        interval: Seconds.
+    """
+    if deadline.expired():
+        return False
+    never = allocate_lock()
+    never.acquire()
+    never.acquire(timeout=min(interval, deadline.remaining()))
+    return True
