@@ -166,6 +166,17 @@ class Directory:
         except OSError as error:
             raise failure(error, path, "write") from error
 
+    def rename(self, name: str, other: str) -> None:
+        """Give a file another name, and take that from whatever file has it.
+
+        A file system that can't replace an open file does it in two steps, between which nothing has the name. If
+        somebody creates a file there in between, that one stays, and this fails.
+        """
+        try:
+            handles.patiently(lambda: self._rename(_single(name), _single(other)))
+        except OSError as error:
+            raise failure(error, self.child_path(other), "rename") from error
+
     def remove(self, name: str) -> bool:
         """Remove a name, whatever file it is; False if it is absent. Directories are refused.
 
@@ -229,6 +240,25 @@ class Directory:
     def open_handle(self, name: str, access: int, share: int) -> int:
         """Open an existing name with rights and sharing of the caller's choice; raises OSError as Windows says."""
         return handles.open_at(self._handle, _single(name), access, share)
+
+    def _rename(self, name: str, other: str) -> None:
+        handle = handles.open_at(self._handle, name, native.DELETE | native.FILE_READ_ATTRIBUTES, native.SHARE_ALL)
+        try:
+            try:
+                handles.rename(handle, self._handle, other)
+            except handles.OpenTargetError:
+                self._move_aside(other)
+                handles.rename(handle, self._handle, other, replace=False)
+        finally:
+            native.release(handle)
+
+    def _move_aside(self, name: str) -> None:
+        handle = handles.open_at(self._handle, name, native.DELETE | native.FILE_READ_ATTRIBUTES, native.SHARE_ALL)
+        try:
+            handles.rename(handle, self._handle, f".{name}.{os.urandom(16).hex()}.tmp")
+            handles.delete(handle)
+        finally:
+            native.release(handle)
 
     def _remove(self, name: str, path: str) -> None:
         handle = handles.open_at(self._handle, name, native.DELETE | native.FILE_READ_ATTRIBUTES, native.SHARE_ALL)

@@ -51,8 +51,16 @@ _OLDER_KERNEL = {
 _IN_THE_WAY = {native.ERROR_ACCESS_DENIED, native.ERROR_SHARING_VIOLATION, native.ERROR_LOCK_VIOLATION}
 
 
+_UNDER_WINE = native.running_under_wine() is not None
+_volumes: dict[int, int] = {}
+
+
 class DeletePendingError(FileNotFoundError):
     """The name is of a file that was removed and that somebody still has open: gone, but not free yet."""
+
+
+class OpenTargetError(PermissionError):
+    """The file that is to be replaced is open, and its file system can't replace such a one."""
 
 
 class Facts(NamedTuple):
@@ -186,7 +194,13 @@ def identify(handle: int) -> FileId:
     """Return which file a handle means: its volume's serial number and its 128-bit id."""
     found = native.IdInfo()
     _query(handle, _ID, found)
-    return FileId(volume=f"{found.volume:x}", file=f"{int.from_bytes(bytes(found.file), 'little'):x}")
+    number = int.from_bytes(bytes(found.file), "little")
+    volume = found.volume
+    if _UNDER_WINE:
+        # It forgets the volume of a handle whose file is renamed through another one.
+        volume = _volumes.setdefault(number, volume) if volume == 0 else volume
+        _volumes[number] = volume
+    return FileId(volume=f"{volume:x}", file=f"{number:x}")
 
 
 def _query(handle: int, what: int, into: ctypes.Structure) -> None:
@@ -219,18 +233,28 @@ def names(handle: int) -> list[str]:
             offset += step
 
 
-def rename(handle: int, root: int, name: str) -> None:
+def rename(handle: int, root: int, name: str, *, replace: bool = True) -> None:
     """Give a file another name in a directory, replacing what has it, at once.
 
-    Windows 10 replaces a file that somebody has open too, if they share its deletion; an older kernel refuses that.
+    Windows 10 replaces a file that somebody has open too, if they share its deletion, on NTFS.
+
+    Raises:
+        OpenTargetError: A file system or kernel that can't replace a file that is open.
+        OSError: As Windows says.
     """
+    if _UNDER_WINE:
+        identify(handle)
     raw = name.encode("utf-16-le", "surrogatepass")
-    data = (1 | 2).to_bytes(8, "little") + root.to_bytes(8, "little") + len(raw).to_bytes(4, "little") + raw + b"\0\0"
-    status = _set(handle, _RENAME_EX, data)
-    if status & 0xFFFF_FFFF in _OLDER_KERNEL:
-        status = _set(handle, _RENAME, (1).to_bytes(8, "little") + data[8:])
+    data = root.to_bytes(8, "little") + len(raw).to_bytes(4, "little") + raw + b"\0\0"
+    status = _set(handle, _RENAME_EX, (int(replace) | 2).to_bytes(8, "little") + data)
+    older = status & 0xFFFF_FFFF in _OLDER_KERNEL
+    if older:
+        status = _set(handle, _RENAME, int(replace).to_bytes(8, "little") + data)
     if status < 0:
-        raise native.status_error(status, name)
+        error = native.status_error(status, name)
+        if older and error.winerror == native.ERROR_ACCESS_DENIED:
+            raise OpenTargetError(None, error.strerror, name, error.winerror)
+        raise error
 
 
 def delete(handle: int) -> None:

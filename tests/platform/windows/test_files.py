@@ -14,7 +14,7 @@ import wine
 wine.only_windows()
 
 from nvx_ref.deadline import Deadline
-from nvx_ref.errors import AlreadyExists, Malformed, NotFound, Refused
+from nvx_ref.errors import AlreadyExists, Malformed, NotFound, NvxError, Refused
 from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
 from nvx_ref.platform.windows import handles, native, security
@@ -171,6 +171,22 @@ def test_entries_are_written_read_replaced_and_removed(box: files.Directory) -> 
     assert box.stat("a") is None
     assert box.read("a", 1) is None
     assert box.names() == ["b"]
+
+
+def test_a_file_takes_another_s_name_though_both_are_open(box: files.Directory) -> None:
+    box.create_new("new", b"new")
+    old, fd = box.open_lock("old"), box.open_lock("new")
+    box.rename("new", "old")
+    # What is removed and still open may keep a name of its own until it is closed.
+    assert [name for name in box.names() if not name.endswith(".tmp")] == ["old"]
+    assert box.read("old", 10) == b"new"
+    assert files.names_file(box, "old", fd)
+    assert not files.names_file(box, "old", old)
+    os.close(old)
+    os.close(fd)
+    assert box.names() == ["old"]
+    with pytest.raises(NvxError):
+        box.rename("none", "old")
 
 
 def test_many_names_are_listed(box: files.Directory) -> None:
