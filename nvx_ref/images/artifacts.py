@@ -254,7 +254,7 @@ def _digest(sums: Mapping[str, str], names: tuple[str, ...], subject: str) -> st
 
 
 def _program(word: str) -> str:
-    named = os.sep in word or (os.altsep is not None and os.altsep in word)
+    named = bool(os.path.dirname(word))
     return kept_path(word, what="openvmm") if named else word
 
 

@@ -19,7 +19,7 @@ def test_an_import_brings_in_nothing_heavy() -> None:
     assert run(code) == "[]"
 
 
-@pytest.mark.parametrize("system", ["darwin", "win32", "freebsd14"])
+@pytest.mark.parametrize("system", ["darwin", "freebsd14"])
 def test_another_system_is_refused_in_plain_words(system: str) -> None:
     code = f"""
 import sys
@@ -32,4 +32,4 @@ except NvxError as error:
 """
     answer = run(code)
     assert answer.startswith(f"Refused platform {system}: ")
-    assert answer.endswith("use a Linux host")
+    assert answer.endswith("use a Linux or Windows host")
