@@ -233,7 +233,7 @@ def _spawn(arguments: list[bytes], environment: dict[bytes, bytes], stdout: int,
         ],
         setpgroup=0,
         setsigmask=[],
-        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
     )
 
 

@@ -1,6 +1,9 @@
-"""What all tests share: the profile of the property tests. The markers that tests carry come from the plugin."""
+"""What all tests share: the profile of the property tests, and signals. The markers of tests come from the plugin."""
 
 from __future__ import annotations
+
+import signal
+import sys
 
 from hypothesis import HealthCheck, settings
 
@@ -10,3 +13,8 @@ settings.register_profile(
     "nvx", database=None, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("nvx")
+
+# A run in the background of a script ignores these, and so would everything that the tests start.
+for number in (signal.SIGINT, *([] if sys.platform == "win32" else [signal.SIGQUIT])):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

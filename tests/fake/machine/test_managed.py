@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +306,18 @@ def test_a_workload_has_its_own_group_and_nothing_else_of_the_machine(host: Host
     assert any("0 -> /dev/null" in row for row in rows)
 
 
+@pytest.fixture
+def ignoring() -> Iterator[None]:
+    """As what a shell starts in the background without job control, or nohup, ignores them."""
+    before = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    }
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
+
+
+@pytest.mark.usefixtures("ignoring")
 def test_signals_have_their_default_action(host: Host) -> None:
     rows = sh(host, "grep -E 'Sig(Blk|Ign)' /proc/self/status").stdout.decode().splitlines()
     assert [int(row.split()[1], 16) & 0x7FFFFFFF for row in rows] == [0, 0]
