@@ -118,6 +118,26 @@ def open_session(
         yield driver
 
 
+def attach(driver: SessionDriver, deadline: Deadline) -> None:
+    """Attach to the session of a VMM whose launch was committed.
+
+    Raises:
+        TimedOut: With ``detail`` ``session-in-use``, since that guest has been ready once: somebody else holds its one
+            session, or it hangs.
+        NvxError: As the driver says.
+    """
+    try:
+        driver.attach(deadline)
+    except errors.TimedOut as error:
+        if error.detail != "no-answer":
+            raise
+        raise errors.TimedOut(
+            "session in use by another process, or the VM hangs: it didn't answer by the deadline",
+            subject=error.subject,
+            detail="session-in-use",
+        ) from error
+
+
 def _require_server(connection: Connection, process: ProcessRef, endpoint: str) -> None:
     with ProcessRef.from_peer(connection) as server:
         if server.identity != process.identity:

@@ -13,7 +13,7 @@ import msgspec
 
 from nvx_ref import errors, supervisor
 from nvx_ref.configuration import SandboxConfiguration, decode, encode
-from nvx_ref.control import NvxcGuest, open_session, read_capability
+from nvx_ref.control import NvxcGuest, attach, open_session, read_capability
 from nvx_ref.deadline import MAX_SECONDS, Deadline
 from nvx_ref.images import check_binding, check_scratch, read_identity
 from nvx_ref.nvxc import GuestRefused
@@ -193,7 +193,7 @@ class Orchestrator:
             with require_live(verdict, reader.path) as vmm:
                 capability = read_capability(reader)
                 with open_session(vmm.endpoint, capability, vmm.process, deadline) as driver:
-                    driver.attach(deadline)
+                    attach(driver, deadline)
                     return self._guest(driver).exec(request, output, Deadline.after(MAX_SECONDS))
 
     def stop(self, name: str, *, deadline: Deadline, force_within: float | None = None) -> Stopped:
@@ -322,7 +322,7 @@ class Orchestrator:
     def _ask_to_stop(self, locked: LockedStore, vmm: Vmm, deadline: Deadline) -> None:
         self._require_spoken(_configuration(locked))
         with open_session(vmm.endpoint, read_capability(locked), vmm.process, deadline) as driver:
-            driver.attach(deadline)
+            attach(driver, deadline)
             self._guest(driver).stop(deadline)
 
 

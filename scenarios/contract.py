@@ -10,6 +10,8 @@ CONTRACT: dict[str, str] = {
     "test_adapter": "c3",
     "test_checked_handoff": "c4",
     "test_cold_boot": "c3",
+    "test_exports": "c5",
+    "test_managed_order": "c5",
     "test_restart_same_identity": "c6",
     "test_two_builds": "c6",
     "test_another_runtime": "c7",
