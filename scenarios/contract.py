@@ -12,6 +12,7 @@ CONTRACT: dict[str, str] = {
     "test_cold_boot": "c3",
     "test_exports": "c5",
     "test_managed_order": "c5",
+    "test_network": "c5",
     "test_restart_same_identity": "c6",
     "test_two_builds": "c6",
     "test_another_runtime": "c7",
@@ -19,6 +20,7 @@ CONTRACT: dict[str, str] = {
 """From the module of a behaviour to its number, as the marker is spelt."""
 
 OTHERS: dict[str, str] = {
+    "test_command_line": "command_line",
     "test_image_swap": "image_swap",
     "test_interrupted_launch": "crash",
     "test_every_step": "crash",

@@ -150,6 +150,8 @@ def plan_network(policy: NetworkPolicy | None) -> NetworkPlan | None:
     if policy is None:
         return None
     network = guest_network(policy.address)
+    # Before any way out: what is no rule is refused, whether it would matter or not.
+    allow, deny = lower_rules(policy.allow, what="allow rules"), lower_rules(policy.deny, what="deny rules")
     if policy.mode is NetworkMode.PROXY_ONLY:
         if policy.proxy is None or policy.allow or policy.deny or policy.forwards:
             raise Refused(
@@ -167,8 +169,8 @@ def plan_network(policy: NetworkPolicy | None) -> NetworkPlan | None:
     return NetworkPlan(
         address=policy.address,
         egress=NetworkMode.ALLOW if policy.mode is NetworkMode.ALLOW else NetworkMode.DENY,
-        allow=lower_rules(policy.allow, what="allow rules"),
-        deny=lower_rules(policy.deny, what="deny rules"),
+        allow=allow,
+        deny=deny,
         forwards=tuple(sorted(f"{one.protocol.value}:{one.host}:{one.guest}" for one in policy.forwards)),
         proxy=f"{network.gateway}:{policy.proxy}" if policy.proxy is not None else None,
     )

@@ -261,3 +261,10 @@ def test_a_policy_file_of_another_shape_is_malformed(raw: bytes) -> None:
 def test_arbitrary_policies_give_typed_errors(policy: NetworkPolicy) -> None:
     with suppress(NvxError):
         plan_network(policy)
+
+
+@pytest.mark.parametrize("policy", [{"mode": "deny"}, {"mode": "proxy-only", "proxy": 1}])
+def test_a_rule_that_is_none_is_refused_where_no_rule_would_matter(policy: dict[str, object]) -> None:
+    bad = msgspec.convert({**policy, "deny": [{"cidr": "10.0.0.256"}]}, type=NetworkPolicy)
+    with pytest.raises(Malformed, match="isn't a network"):
+        plan_network(bad)
