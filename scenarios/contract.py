@@ -16,6 +16,7 @@ CONTRACT: dict[str, str] = {
     "test_restart_same_identity": "c6",
     "test_two_builds": "c6",
     "test_another_runtime": "c7",
+    "test_hard_to_read": "c7",
 }
 """From the module of a behaviour to its number, as the marker is spelt."""
 

@@ -2,15 +2,59 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import sys
+import termios
 
-from nvx_ref.steps import Step
+from nvx_ref.steps import Observer, Step
 from nvx_ref.store import CallerFiles, Store
 from nvx_ref.supervisor import Live, VmmCommand, launch, peer_probe, reattach
 from sandboxes import CONFIGURATION, CRASHED, IDENTITY, NAME, STAND_IN, ask_to_stop, soon, wait_until_served
+
+
+def attend() -> None:
+    """Take the terminal on the standard streams, as a program that a shell started in the foreground has it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def start(store: Store, command: VmmCommand, crash: Observer, *, serves: bool, attended: bool) -> None:
+    with store.lock_existing(NAME, deadline=soon()) as locked:
+        found = reattach(locked, IDENTITY, peer_probe, deadline=soon())
+        assert not isinstance(found, Live), "running"
+        with launch(locked, IDENTITY, lambda _: command) as starting:
+            if serves:
+                wait_until_served(starting)
+                crash(Step.START_ENDPOINT_UP)
+            elif attended:
+                print("waiting", flush=True)
+                starting.process.wait(soon())
+            starting.commit()
+    if attended:
+        print("up", flush=True)
+        sys.stdin.readline()
+
+
+def run(operation: str, store: Store, command: VmmCommand, crash: Observer, *, serves: bool) -> None:
+    if operation == "provision":
+        with store.lock_provision(NAME, deadline=soon()) as locked:
+            crash(Step.PROVISION_LOCKED)
+            locked.write_configuration(CONFIGURATION)
+    elif operation in {"start", "attended"}:
+        start(store, command, crash, serves=serves, attended=operation == "attended")
+    elif operation == "stop":
+        with store.lock_existing(NAME, deadline=soon()) as locked:
+            found = reattach(locked, IDENTITY, deadline=soon())
+            assert isinstance(found, Live), found
+            found.vmm.stop(ask_to_stop, soon(), 10)
+    elif operation == "remove":
+        with store.lock_removal(NAME, deadline=soon()) as locked:
+            reattach(locked, IDENTITY, deadline=soon())
+            locked.remove()
 
 
 def main() -> None:
@@ -26,31 +70,11 @@ def main() -> None:
                 signal.raise_signal(signal.SIGKILL)
             os._exit(CRASHED)
 
+    if request["operation"] == "attended":
+        attend()
     store = Store(f"{request['site']}/s", CallerFiles("config.json", ("disk.img",)), observer=crash)
     command = VmmCommand([sys.executable, "-I", str(STAND_IN), f"{request['site']}/lifeline", request["mode"]])
-    operation = request["operation"]
-    if operation == "provision":
-        with store.lock_provision(NAME, deadline=soon()) as locked:
-            crash(Step.PROVISION_LOCKED)
-            locked.write_configuration(CONFIGURATION)
-    elif operation == "start":
-        with store.lock_existing(NAME, deadline=soon()) as locked:
-            found = reattach(locked, IDENTITY, peer_probe, deadline=soon())
-            assert not isinstance(found, Live), "running"
-            with launch(locked, IDENTITY, lambda _: command) as starting:
-                if request["mode"] == "serve":
-                    wait_until_served(starting)
-                    crash(Step.START_ENDPOINT_UP)
-                starting.commit()
-    elif operation == "stop":
-        with store.lock_existing(NAME, deadline=soon()) as locked:
-            found = reattach(locked, IDENTITY, deadline=soon())
-            assert isinstance(found, Live), found
-            found.vmm.stop(ask_to_stop, soon(), 10)
-    elif operation == "remove":
-        with store.lock_removal(NAME, deadline=soon()) as locked:
-            reattach(locked, IDENTITY, deadline=soon())
-            locked.remove()
+    run(request["operation"], store, command, crash, serves=request["mode"] == "serve")
     # What is committed goes on without its orchestrator.
     os._exit(0)
 

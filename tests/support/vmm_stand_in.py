@@ -45,6 +45,19 @@ def main() -> int:
         signal.signal(number, lambda received, _: say(f"signal {received}"))
     say(f"capability {len(sys.stdin.buffer.read())} bytes")
     lifeline = os.open(sys.argv[1], os.O_RDONLY)
+    if mode != "leaderless":
+        return serve(mode, lifeline)
+    import ctypes  # noqa: PLC0415 - for this mode only
+    import threading  # noqa: PLC0415 - likewise
+
+    threading.Thread(target=lambda: os._exit(serve("serve", lifeline))).start()
+    # The system call that ends this thread alone, without a word to Python.
+    ctypes.CDLL(None).syscall(60, 0)
+    return 1
+
+
+def serve(mode: str, lifeline: int) -> int:
+    """Be the VMM until the lifeline ends, or somebody asks."""
     listeners = prepare(mode, lifeline)
     say("ready")
     while True:

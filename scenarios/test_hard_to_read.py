@@ -1,0 +1,138 @@
+"""VMMs whose process is hard to read, and strangers with their numbers: each gets exactly its verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from harness import python
+from harness.backends.contract import UNSEEN
+from harness.sandbox import RAMFS, Sandbox
+from harness.sut.program import Program
+from harness.sut.protocol import mapping
+from harness.world import World
+
+NOTING = """
+import os, signal, sys
+
+def note(number, _):
+    os.write(1, f"signal {number}".encode())
+
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGCONT):
+    signal.signal(number, note)
+os.write(1, b"ready")
+sys.stdin.read()
+"""
+"""A stranger: it notes every signal that it can, and ends with its standard input."""
+
+NAME = "a) Z 1\n( \udcff) R"
+"""A name that a reader of `/proc/PID/stat` trips over in every way."""
+
+
+@contextmanager
+def stranger(world: World) -> Iterator[int]:
+    """Run a process that has nothing to do with any sandbox; it must neither end nor hear anything."""
+    command = python.write_script(os.path.join(world.root, "out", "stranger.py"), packages=(), body=NOTING)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        world.processes.own(child.pid)
+        assert child.stdout is not None
+        world.expect("the stranger", expected=b"ready", found=child.stdout.read(5))
+        yield child.pid
+        world.expect("the stranger", expected=None, found=child.poll())
+        world.expect("the stranger's signals", expected=b"", found=child.communicate()[0])
+
+
+def running(world: World, knobs: dict[str, object] | None = None) -> tuple[Sandbox, int]:
+    """Start a sandbox, end its orchestrator, and return the VMM's number."""
+    if knobs is not None:
+        world.vmm.configure(knobs=knobs)
+    box = Sandbox(world, upper=RAMFS)
+    first = world.orchestrator()
+    box.provision(first)
+    box.succeed(first, "start")
+    first.kill(world.soon())
+    return box, world.processes.one("start").pin.pid
+
+
+def stopped(world: World, box: Sandbox, program: Program, where: str) -> None:
+    """The VM is found, spoken to and stopped, and nothing was signalled."""
+    world.expect(f"{where}, reattach", expected="live", found=box.verdict(program))
+    world.expect(f"{where}, exec", expected="here\n", found=box.output(program, "/bin/echo", "here"))
+    box.succeed(program, "stop")
+    world.processes.none(f"{where}, stop", world.soon())
+    (vm,) = world.vmm.vms()
+    world.expect(f"{where}, signals", expected=[], found=vm.signals() or [])
+
+
+@pytest.mark.case("T21")
+def test_a_vmm_with_any_name_is_found_again(world: World) -> None:
+    box, pid = running(world, {"process_name": NAME})
+    with open(f"/proc/{pid}/comm", "rb") as comm:
+        world.expect("its name", expected=os.fsencode(NAME) + b"\n", found=comm.read())
+    stopped(world, box, world.orchestrator(), "with a name like that")
+
+
+@pytest.mark.case("T04")
+@pytest.mark.spec("620.scope3.n", "620.scope3.p", "656.reattach.g")
+def test_a_record_whose_number_is_a_strangers_is_cleared_and_the_stranger_left_alone(world: World) -> None:
+    box, _ = running(world)
+    world.processes.one("start").pin.end()
+    world.processes.none("killed", world.soon())
+    program = world.orchestrator()
+    record = mapping(json.loads(box.read("runtime.json")))
+    with stranger(world) as number:
+        stat = world.host.stat(number)
+        assert stat is not None
+        for what, changes in {
+            "another boot": {"pid": number, "startTime": stat.start, "boot": "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f9"},
+            "another start": {"pid": number, "startTime": stat.start + 1},
+            "the orchestrator's own number": {"pid": program.pid},
+            "the first process of all": {"pid": 1},
+        }.items():
+            process = {**mapping(record["process"]), **changes}
+            process.pop("pidfsInode", None)
+            write(box.path("runtime.json"), {**record, "process": process})
+            world.expect(f"{what}, status", expected="exited", found=box.verdict(program, "status").partition(":")[0])
+            box.succeed(program, "stop")
+            world.expect(f"{what}, stop", expected=False, found="runtime.json" in box.names())
+    box.succeed(program, "start")
+    box.succeed(program, "stop")
+
+
+def write(path: str, record: dict[str, object]) -> None:
+    """Write a record as another program might: private, and with white space of its own."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(record, file)
+
+
+@pytest.mark.spec("620.scope2.c", "620.scope6.g")
+def test_a_descendant_that_keeps_the_log_bars_the_next_start_until_it_ends(world: World) -> None:
+    box, pid = running(world, {"helper_keeps_log": True})
+    program = world.orchestrator()
+    box.succeed(program, "stop")
+    stat = world.host.stat(pid)
+    world.expect("the VMM", expected=None, found=stat and stat.state if stat and stat.state != "Z" else None)
+    before = box.names()
+    # Each of them looks at the held claim for a second.
+    for op in ("start", "deprovision") if world.is_full else ("start",):
+        box.fail(program, op, "Indeterminate")
+        world.expect(f"{op}: what is there", expected=before, found=box.names())
+    (vm,) = world.vmm.vms()
+    if vm.contacts() is None:
+        pytest.skip(f"what a VMM starts is {UNSEEN}")
+    log = os.stat(box.path("openvmm.log"))
+    for holder in world.host.holders(log.st_dev, log.st_ino):
+        pin = world.host.pin(holder)
+        if pin is not None:
+            pin.end()
+            pin.close()
+    world.until(lambda: not world.host.holders(log.st_dev, log.st_ino))
+    world.vmm.configure()
+    box.succeed(program, "start")
+    box.succeed(program, "stop")
+    box.succeed(program, "deprovision")
