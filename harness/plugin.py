@@ -100,6 +100,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         groups = [name for name in GROUPS if item.get_closest_marker(name)]
         if groups:
+            if not _worker_input(config) and (fault := _useless(settings)):
+                raise pytest.UsageError(fault)
             cell: dict[str, object] = {
                 "node": item.nodeid,
                 "scenario": words(getattr(item, "originalname", None) or item.name),
@@ -199,7 +201,10 @@ def backend(pytestconfig: pytest.Config) -> Backend:
     """What the scenarios run on, its artifacts resolved."""
     from harness.backends import load
 
-    return load(pytestconfig.stash[SETTINGS])
+    settings = pytestconfig.stash[SETTINGS]
+    if fault := _useless(settings):
+        pytest.fail(fault, pytrace=False)
+    return load(settings)
 
 
 @pytest.fixture
@@ -233,8 +238,6 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
 
 def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | None:
     """Return what is wrong with the options, before any test runs; nothing is looked at that wasn't asked for."""
-    if settings.backend == "fake" and (settings.artifacts or settings.openvmm):
-        return "--artifacts and --openvmm are for real backends: the fake brings its own"
     if settings.orchestrator is not None:
         import shlex
 
@@ -253,6 +256,13 @@ def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | Non
             load(settings)
         except Unavailable as error:
             return str(error)
+    return None
+
+
+def _useless(settings: Settings) -> str | None:
+    """Return which options the scenarios can't use; tests that hold any VMM against its contract take them as well."""
+    if settings.backend == "fake" and (settings.artifacts or settings.openvmm):
+        return "--artifacts and --openvmm are for real backends: the fake brings its own"
     return None
 
 

@@ -89,8 +89,6 @@ def test_a_chosen_backend_that_cannot_run_is_refused_before_any_test(pytester: p
         ["--sweep", "some"],
         ["--timeout-scale", "0"],
         ["--timeout-scale", "inf"],
-        ["--openvmm", "python -m fake_openvmm"],
-        ["--artifacts", "/tmp"],
         ["--orchestrator", "no-such-program --flag"],
         ["--orchestrator", "'unbalanced"],
         ["--orchestrator", ""],
@@ -103,6 +101,23 @@ def test_a_wrong_option_is_a_usage_error(pytester: pytest.Pytester, options: lis
     result = pytester.runpytest_subprocess(*options)
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"*{options[0]}*"])
+
+
+@pytest.mark.parametrize("option", ["--openvmm", "--artifacts"])
+def test_scenarios_on_the_fake_refuse_another_vmm_and_tests_of_any_vmm_do_not(
+    pytester: pytest.Pytester, option: str
+) -> None:
+    pytester.makepyfile(f"def test_any_vmm(pytestconfig):\n    assert pytestconfig.getoption({option!r}) == 'given'\n")
+    pytester.runpytest_subprocess(option, "given").assert_outcomes(passed=1)
+    scenario = "import pytest\n@pytest.mark.c3\ndef test_scenario(backend):\n    open('ran', 'w').close()\n"
+    pytester.makepyfile(scenario)
+    result = pytester.runpytest_subprocess(option, "given")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: *{option}* for real backends*"])
+    parallel = pytester.runpytest_subprocess(option, "given", "-n", "1")
+    parallel.assert_outcomes(errors=1)
+    assert "INTERNALERROR" not in parallel.stdout.str()
+    assert not (pytester.path / "ran").exists()
 
 
 def test_a_factor_that_is_none_is_told_so(pytester: pytest.Pytester) -> None:
