@@ -36,10 +36,7 @@ def open_block(block: Block) -> int:
     try:
         if block.path is None:
             return system.memory_file(block.memory or 0)
-        flags = system.open_flags(writable=not block.readonly)
-        if block.create is not None:
-            flags |= os.O_CREAT | os.O_TRUNC
-        fd = os.open(block.path, flags, 0o666)
+        fd = system.open_image(block.path, writable=not block.readonly, create=block.create is not None)
     except OSError as error:
         raise Failure(f"failed to open {name}: {error.strerror}: {block.path}") from error
     kind = os.fstat(fd).st_mode

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from fake_openvmm.grammar import Console
     from fake_openvmm.host import Listener
+    from fake_openvmm.transport import Connection, Server
 
 
 def identity(console: Console | None) -> str | None:
@@ -40,8 +41,8 @@ class BootConsole:
             Failure: the endpoint exists, can't be bound, or can't be reached.
         """
         self.listener: Listener | None = None
-        self._server: socket | None = None
-        self._peer: socket | None = None
+        self._server: socket | Server | None = None
+        self._peer: socket | Connection | None = None
         self._stdout = console is not None and console.kind == "console"
         if console is None or where is None:
             return

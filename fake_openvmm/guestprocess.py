@@ -10,6 +10,9 @@ import ctypes
 import os
 import select
 import signal
+import sys
+
+assert sys.platform != "win32"
 
 from fake_openvmm import archive, messages
 

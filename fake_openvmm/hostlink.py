@@ -10,11 +10,11 @@ from fake_openvmm import nvxs, system
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from socket import socket
 
     from fake_openvmm.broker import Broker
     from fake_openvmm.machine import Tools
     from fake_openvmm.mischief import Shaper
+    from fake_openvmm.transport import Connection, Server
 
 SLAB = 4096
 TARGET = "virtio_console::control"
@@ -30,14 +30,14 @@ class HostLink:
     """
 
     def __init__(
-        self, listener: socket, broker: Broker, tools: Tools, auth_seconds: float, ready: Callable[[], None]
+        self, listener: Server, broker: Broker, tools: Tools, auth_seconds: float, ready: Callable[[], None]
     ) -> None:
         self._listener = listener
         self._broker = broker
         self._tools = tools
         self._auth_seconds = auth_seconds
         self._ready = ready
-        self._connection: socket | None = None
+        self._connection: Connection | None = None
         self._late_at: float | None = None
         self._again_at: float | None = None
         self._type = 0
@@ -126,7 +126,7 @@ class HostLink:
         self._tools.evidence.event("host", uid=uid, pid=pid)
         self._broker.host_opened()
 
-    def _read(self, connection: socket) -> None:
+    def _read(self, connection: Connection) -> None:
         try:
             data = connection.recv(SLAB)
         except BlockingIOError:
@@ -149,7 +149,7 @@ class HostLink:
         self._unread_first = False
         return True
 
-    def _write(self, connection: socket) -> bool:
+    def _write(self, connection: Connection) -> bool:
         if self._unread_first and system.unread(connection):
             self._again_at = time.monotonic() + READER_POLL
             return False
@@ -181,7 +181,7 @@ class HostLink:
         if self._type == nvxs.READY:
             self._ready()
 
-    def _close(self, connection: socket) -> None:
+    def _close(self, connection: Connection) -> None:
         connection.close()
         self._connection = None
         self._late_at = self._again_at = None

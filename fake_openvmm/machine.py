@@ -12,11 +12,11 @@ import time
 TYPE_CHECKING = False  # what type checkers read as true; importing typing would cost a third of an interpreter start
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from socket import socket
     from typing import TypeAlias
 
     from fake_openvmm.knobs import Knobs
     from fake_openvmm.pauses import Pauses
+    from fake_openvmm.transport import Server
 
     Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -148,7 +148,7 @@ class MachineConfig:
         self.lifecycle: str | None = None
         self.capability: bytes | None = None
         self.auth_timeout_ms = 5000
-        self.listener: socket | None = None
+        self.listener: Server | None = None
         self.shares: list[Share] = []
         self.share_target: str | None = None
         self.aggregate = False

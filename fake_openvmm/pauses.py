@@ -94,7 +94,7 @@ class Pauses:
     def _hold(self, channel: socket, point: str, hit: int) -> None:
         gate = self._gates[point] = _thread.allocate_lock()
         gate.acquire()
-        write_all(channel.fileno(), self._encode({"paused": point, "hit": hit}).encode() + b"\n")
+        channel.sendall(self._encode({"paused": point, "hit": hit}).encode() + b"\n")
         gate.acquire()
         self._evidence.event("resumed", point=point, hit=hit)
 

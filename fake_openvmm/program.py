@@ -14,10 +14,10 @@ from fake_openvmm.pauses import Pauses
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from socket import socket
     from typing import NoReturn
 
     from fake_openvmm.machine import Block, Share
+    from fake_openvmm.transport import Server
 
 SIDE_FILE_STATUS = 64
 PANIC_STATUS = 101
@@ -217,7 +217,7 @@ class Launch:
 
     def _open(self, role: str, path: str) -> None:
         try:
-            fd = os.open(path, os.O_RDONLY | host.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | host.OPEN_FLAGS)
         except OSError as error:
             raise Failure(f"failed to open {role} {path}: {error.strerror}") from error
         self._opened(role, fd, readonly=True)
@@ -268,7 +268,7 @@ class Launch:
         self.opened.clear()
 
 
-def _listen(tools: Tools) -> Callable[[socket], None]:
+def _listen(tools: Tools) -> Callable[[Server], None]:
     server = tools.knobs.text("wrong_server")
     if not server:
         return host.listen_here

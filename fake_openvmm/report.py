@@ -105,7 +105,7 @@ class Report:
             name = "".join(ALPHABET[byte % len(ALPHABET)] for byte in os.urandom(6))
             path = os.path.join(parent, f".tmp{name}")
             try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | host.O_CLOEXEC, 0o600)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | host.OPEN_FLAGS, 0o600)
             except FileExistsError:
                 continue
             except OSError as error:

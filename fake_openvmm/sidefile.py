@@ -10,7 +10,7 @@ import os
 
 from fake_openvmm import host, jsontext
 from fake_openvmm.knobs import Knobs, SideFileError
-from fake_openvmm.machine import Evidence, Log, Tools, write_all
+from fake_openvmm.machine import Evidence, Log, Tools
 from fake_openvmm.pauses import Pauses
 
 TYPE_CHECKING = False
@@ -75,7 +75,7 @@ class SideFile:
         hello: dict[str, object] = {"pid": pid, "token": self._token}
         if helper:
             hello["helper"] = True
-        write_all(channel.fileno(), jsontext.encode({"hello": hello}).encode() + b"\n")
+        channel.sendall(jsontext.encode({"hello": hello}).encode() + b"\n")
         return channel
 
 
@@ -112,7 +112,7 @@ def _evidence(directory: str | None, token: str) -> Evidence:
         return Evidence()
     name = f"{token or 'fake'}.{os.getpid()}.jsonl"
     try:
-        fd = os.open(os.path.join(directory, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | host.O_CLOEXEC, 0o600)
+        fd = os.open(os.path.join(directory, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | host.OPEN_FLAGS, 0o600)
     except OSError as error:
         raise SideFileError(f"can't write evidence: {error}") from error
     return Evidence(fd, jsontext.encode)

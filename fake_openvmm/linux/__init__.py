@@ -1,0 +1,1 @@
+"""What only Linux has: the twin of `fake_openvmm.windows`."""

@@ -1,0 +1,1 @@
+"""What only Windows has: the twin of `fake_openvmm.linux`."""
