@@ -13,6 +13,7 @@ from nvx_ref.plan.argv import Endpoints, Files, render
 from nvx_ref.plan.exports import check_exports
 from nvx_ref.plan.model import Upper
 from nvx_ref.plan.tokens import caller_text
+from nvx_ref.platform import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,14 +79,16 @@ class PreparedLaunch:
             Refused: The command isn't one that OpenVMM would take as it is meant.
             ValueError: The launch is closed.
         """
-        files = Files(
+        paths = Files(
             kernel=self.kernel.proc_path,
             initramfs=self.initramfs.proc_path,
             distro=self.distro.proc_path if self.distro else None,
             scratch=self.scratch.proc_path if self.scratch else None,
         )
-        argv = render(self._openvmm, self.plan, files, Endpoints(control=endpoint, report=report))
-        return Command(argv, tuple(checked.fd for checked in self._checked()))
+        argv = render(self._openvmm, self.plan, paths, Endpoints(control=endpoint, report=report))
+        # Where a descriptor has no path the VMM opens the guarded path itself, and the guards are this launch's alone;
+        # the scratch's is its ownership, which must last as long as the VMM.
+        return Command(argv, tuple(one.fd for one in self._checked() if files.DESCRIPTORS_HAVE_PATHS or one.writable))
 
     def close(self) -> None:
         """Close every checked file. A second call does nothing."""

@@ -20,6 +20,7 @@ from nvx_ref.platform.linux.mounts import read_mounts
 from nvx_ref.platform.linux.ownership import staging_fault, try_own
 
 __all__ = [
+    "DESCRIPTORS_HAVE_PATHS",
     "Directory",
     "FileId",
     "FileKind",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 PRIVATE_DIRECTORY = 0o700
+DESCRIPTORS_HAVE_PATHS = True
+"""Whether a process that inherits a descriptor can open it by a path (`/proc/self/fd/N`)."""
 SEAL_SCHEME = "unix-file-v1"
 
 # What an attempt to open a log may meet that is about the log itself, and so is no proof, rather than a fault here.

@@ -18,6 +18,7 @@ from nvx_ref.platform.windows import handles, native, security
 from nvx_ref.platform.windows.directory import LOOK, Directory
 
 __all__ = [
+    "DESCRIPTORS_HAVE_PATHS",
     "Directory",
     "FileId",
     "FileKind",
@@ -41,6 +42,8 @@ __all__ = [
     "unlock",
 ]
 
+DESCRIPTORS_HAVE_PATHS = False
+"""Whether a process that inherits a descriptor can open it by a path (there is none; guards keep the file at its path)."""
 SEAL_SCHEME = "windows-file-v1"
 _EPOCH = 116_444_736_000_000_000
 """1970 in 100 ns since 1601."""
