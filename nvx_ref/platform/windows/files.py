@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 DESCRIPTORS_HAVE_PATHS = False
-"""Whether a process that inherits a descriptor can open it by a path (there is none; guards keep the file at its path)."""
+"""Whether a process that inherits a descriptor can open it by a path (it can't; a guard keeps the file there)."""
 SEAL_SCHEME = "windows-file-v1"
 _EPOCH = 116_444_736_000_000_000
 """1970 in 100 ns since 1601."""

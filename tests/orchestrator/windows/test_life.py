@@ -43,7 +43,7 @@ class Site:
         self.images = images.unpack(os.path.join(root, "images"))
         side = os.path.join(root, "side.json")
         Path(side).write_text("{}")
-        self.command = python.write_launcher(os.path.join(root, "vmm.py"), side_file=side, token="t")
+        self.command = python.write_launcher(os.path.join(root, "vmm.py"), side_file=side, token=NAME)
         self.orchestrator = Orchestrator(os.path.join(root, "s"))
 
     def request(self, **more: object) -> SandboxRequest:
