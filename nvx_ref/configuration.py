@@ -29,7 +29,6 @@ from nvx_ref.plan import (
     Blocks,
     Budget,
     ColdPlan,
-    ExportPlan,
     Guest,
     GuestKind,
     Hypervisor,
@@ -191,36 +190,7 @@ def plan_of(request: SandboxRequest, *, protected: Sequence[Protected] = ()) -> 
             line is over its budget.
         Malformed: The identity isn't a UUID, or a network address or rule isn't one.
     """
-    kind = _word(GuestKind, request.guest, "guest")
-    _check_options(request, kind)
-    check_entrypoint(request.entrypoint)
-    plan = ColdPlan(
-        version=1,
-        blocks=_blocks(request),
-        guest=Guest(
-            kind=kind,
-            entrypoint=request.entrypoint,
-            arguments=request.arguments,
-            hostname=request.hostname,
-            extra=request.cmdline,
-            create_account=request.create_account,
-            activation=request.activation,
-        ),
-        workload=Workload(uid=request.workload_uid, gid=request.workload_gid),
-        machine=Machine(
-            memory_mib=request.memory_mib,
-            processors=request.processors,
-            hypervisor=_word(Hypervisor, request.hypervisor, "hypervisor"),
-            console=request.console,
-            cpu_profile=request.cpu_profile,
-            auth_timeout_ms=request.auth_timeout_ms,
-        ),
-        limits=Limits(memory_max=request.memory_max, pids_max=request.pids_max),
-        network=plan_network(request.network),
-    )
-    plan = msgspec.structs.replace(plan, exports=_exports(request, kind, protected))
-    caller_text(plan)
-    return plan
+    return _with_exports(_values(request), request, protected)
 
 
 def configure(
@@ -228,8 +198,8 @@ def configure(
 ) -> SandboxConfiguration:
     """Check a request and verify its images explicitly; this is the preflight, the only step that reads content.
 
-    Order: options and entrypoint; artifacts; plan, shares and budget; then distro with its manifest, scratch. Writes
-    nothing.
+    Order: options, entrypoint, every value and the budget; artifacts; shares or mappings; then distro with its
+    manifest, scratch. Writes nothing.
 
     Args:
         request: What the caller asks for.
@@ -244,11 +214,11 @@ def configure(
         Malformed: An image, manifest or identity isn't what it should be.
         Refused: A value isn't allowed, a file can't be used, or the policy rejects the image.
     """
-    _check_options(request, _word(GuestKind, request.guest, "guest"))
-    check_entrypoint(request.entrypoint)
+    plan = _values(request)
+    caller_text(plan)
     artifacts = _artifacts(request)
     images = {"the distro": request.distro, "the scratch": request.scratch}
-    plan = plan_of(request, protected=_protected(state, images, artifacts))
+    plan = _with_exports(plan, request, _protected(state, images, artifacts))
     distro = None
     if plan.blocks is not None and request.distro is not None:
         blocks = plan.blocks
@@ -337,10 +307,45 @@ def _blocks(request: SandboxRequest) -> Blocks | None:
     )
 
 
-def _exports(request: SandboxRequest, kind: GuestKind, protected: Sequence[Protected]) -> ExportPlan | None:
-    if kind is GuestKind.LAYERED:
-        return plan_shares(request.shares, protected=protected)
-    return plan_mappings(request.mappings, protected=protected, owner=request.owner)
+def _values(request: SandboxRequest) -> ColdPlan:
+    """Return the plan without its exports, which alone need a look at the host."""
+    kind = _word(GuestKind, request.guest, "guest")
+    _check_options(request, kind)
+    check_entrypoint(request.entrypoint)
+    return ColdPlan(
+        version=1,
+        blocks=_blocks(request),
+        guest=Guest(
+            kind=kind,
+            entrypoint=request.entrypoint,
+            arguments=request.arguments,
+            hostname=request.hostname,
+            extra=request.cmdline,
+            create_account=request.create_account,
+            activation=request.activation,
+        ),
+        workload=Workload(uid=request.workload_uid, gid=request.workload_gid),
+        machine=Machine(
+            memory_mib=request.memory_mib,
+            processors=request.processors,
+            hypervisor=_word(Hypervisor, request.hypervisor, "hypervisor"),
+            console=request.console,
+            cpu_profile=request.cpu_profile,
+            auth_timeout_ms=request.auth_timeout_ms,
+        ),
+        limits=Limits(memory_max=request.memory_max, pids_max=request.pids_max),
+        network=plan_network(request.network),
+    )
+
+
+def _with_exports(plan: ColdPlan, request: SandboxRequest, protected: Sequence[Protected]) -> ColdPlan:
+    if plan.guest.kind is GuestKind.LAYERED:
+        exports = plan_shares(request.shares, protected=protected)
+    else:
+        exports = plan_mappings(request.mappings, protected=protected, owner=request.owner)
+    plan = msgspec.structs.replace(plan, exports=exports)
+    caller_text(plan)
+    return plan
 
 
 def _protected(state: str | None, images: Mapping[str, str | None], artifacts: Artifacts) -> tuple[Protected, ...]:

@@ -26,6 +26,7 @@ OTHERS: dict[str, str] = {
     "test_interrupted_launch": "crash",
     "test_every_step": "crash",
     "test_lifecycle": "lifecycle",
+    "test_one_shot": "lifecycle",
     "test_bad_input": "lifecycle",
 }
 """From a module without a number to its marker."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harness.backends.contract import UNSEEN
-from harness.sandbox import Sandbox
+from harness.sandbox import ADAPTER, RAMFS, Sandbox
 from harness.world import World
+from scenarios.boots import end, require_adapter
 from scenarios.builds import other
 
 COMMITTED = ("start.runtime_written", 1)
@@ -55,3 +56,31 @@ def _expect_new_sessions(world: World) -> None:
         found=[r for r in requests if r in {"EXEC", "STOP", "MAPS"}],
     )
     world.expect("signals to the VMM", expected=[], found=signals)
+
+
+@pytest.mark.case("T11")
+@pytest.mark.spec("620.scope3.k", "622.acc.15")
+def test_an_adapter_s_vm_outlives_its_orchestrators_one_after_the_other(world: World) -> None:
+    require_adapter(world)
+    box = Sandbox(world, upper=RAMFS, guest=ADAPTER)
+    first = world.orchestrator(world.adapter())
+    box.provision(first)
+    first.crash("start", box.named(), DONE, "kill", world.soon())
+    vmm = world.processes.one("an adapter's VM")
+    program = first
+    for number in range(3):
+        program = world.orchestrator(world.adapter())
+        where = f"orchestrator {number + 2}"
+        world.expect(f"{where}: reattach", expected="live", found=box.verdict(program))
+        world.expect(f"{where}: exec", expected="hello\n", found=box.output(program, "/bin/echo", "hello"))
+        world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=world.processes.one(where).pin.pid)
+        if number < 2:
+            program.kill(world.soon())
+    end(world, box, program)
+    (vm,) = world.vmm.vms()
+    attached = vm.attachments()
+    if attached is None:
+        pytest.skip(f"sessions are {UNSEEN}")
+    epochs = [one.epoch for one in attached]
+    world.expect("sessions of one broker", expected=1, found=len({one.instance for one in attached}))
+    world.expect("epochs", expected=list(range(1, len(epochs) + 1)), found=epochs)

@@ -1,0 +1,166 @@
+"""What a start asks its caller, and whom it speaks to; each refusal comes before anything is written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+import pytest
+
+from harness import images
+from harness.sut.adapter import AdapterGuest
+from nvx_ref.configuration import SandboxConfiguration, SandboxRequest, configure
+from nvx_ref.control import NvxcGuest
+from nvx_ref.deadline import Deadline
+from nvx_ref.errors import LaunchFailed, Refused
+from nvx_ref.orchestrator import Orchestrator
+from nvx_ref.plan import GuestKind, MappingPolicy, Share
+from nvx_ref.steps import Step
+
+PROVISIONED = ["config.json", "lifecycle.lock"]
+
+
+def soon() -> Deadline:
+    return Deadline.after(20)
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> SandboxRequest:
+    artifacts = images.write_artifacts(str(tmp_path / "artifacts"))
+    return SandboxRequest(
+        distro=images.unpack(str(tmp_path / "images")).erofs,
+        format="erofs",
+        ram_upper=True,
+        openvmm=(sys.executable, "-c", "pass"),
+        kernel=artifacts.kernel,
+        initrd=artifacts.initramfs,
+        manifest=artifacts.manifest,
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "s")
+
+
+def names(root: str) -> list[str]:
+    return sorted(os.listdir(os.path.join(root, "box")))
+
+
+def test_the_caller_s_policy_is_asked_before_anything_of_a_launch_is_written(
+    request_: SandboxRequest, root: str
+) -> None:
+    asked: list[SandboxConfiguration] = []
+    steps: list[Step] = []
+
+    def authorise(configuration: SandboxConfiguration) -> None:
+        asked.append(configuration)
+        assert names(root) == PROVISIONED
+        raise Refused("not today", subject="policy", detail="unauthorised")
+
+    configuration = configure(request_)
+    orchestrator = Orchestrator(root, observer=steps.append, authorise=authorise)
+    orchestrator.provision("box", configuration, deadline=soon())
+    steps.clear()
+    with pytest.raises(Refused, match="not today"):
+        orchestrator.start("box", deadline=soon())
+    assert asked == [configuration]
+    assert steps == [Step.START_LOCKED, Step.START_RECOVERED, Step.START_INPUTS_CHECKED]
+    assert names(root) == PROVISIONED
+
+
+def test_a_policy_that_says_yes_lets_the_launch_go_on(request_: SandboxRequest, root: str) -> None:
+    steps: list[Step] = []
+    orchestrator = Orchestrator(root, observer=steps.append, authorise=lambda _: None)
+    orchestrator.provision("box", configure(request_), deadline=soon())
+    with pytest.raises(LaunchFailed):
+        orchestrator.start("box", deadline=soon())
+    assert steps.index(Step.START_POLICY_AUTHORISED) < steps.index(Step.START_MARKER_WRITTEN)
+
+
+@pytest.mark.spec("622.scope1.i")
+@pytest.mark.parametrize("kind", [GuestKind.LAYERED, GuestKind.ADAPTER])
+def test_an_orchestrator_takes_the_guests_that_it_speaks_to_and_no_others(
+    request_: SandboxRequest, root: str, kind: GuestKind
+) -> None:
+    configuration = configure(msgspec.structs.replace(request_, guest=kind.value))
+    mine, other = (NvxcGuest, AdapterGuest) if kind is GuestKind.LAYERED else (AdapterGuest, NvxcGuest)
+    with pytest.raises(Refused, match="agent"):
+        Orchestrator(root, guest=other).provision("box", configuration, deadline=soon())
+    assert not os.path.lexists(root)
+    Orchestrator(root, guest=mine).provision("box", configuration, deadline=soon())
+    stranger = Orchestrator(root, guest=other)
+    with pytest.raises(Refused, match="agent"):
+        stranger.start("box", deadline=soon())
+    assert names(root) == PROVISIONED
+    assert stranger.status("box").verdict == "stopped"
+    stranger.deprovision("box", deadline=soon())
+
+
+class Direct(NvxcGuest):
+    kinds: ClassVar[frozenset[GuestKind]] = frozenset({GuestKind.DIRECT})
+
+
+def test_a_direct_guest_has_neither_images_nor_an_upper(request_: SandboxRequest, root: str, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    direct = msgspec.structs.replace(
+        request_,
+        guest="direct",
+        distro=None,
+        format=None,
+        ram_upper=False,
+        mappings=MappingPolicy(readonly_paths=(str(shared),)),
+    )
+    configuration = configure(direct)
+    assert (configuration.distro, configuration.scratch, configuration.plan.blocks) == (None, None, None)
+    Orchestrator(root, guest=Direct).provision("box", configuration, deadline=soon())
+    for changes in ({"ram_upper": True}, {"distro": request_.distro}, {"scratch": "x"}):
+        with pytest.raises(Refused, match="direct guest"):
+            configure(msgspec.structs.replace(direct, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"guest": "nobody"},
+        {"distro": None},
+        {"format": None},
+        {"mappings": MappingPolicy(readonly_paths=("/x",))},
+        {"guest": "adapter", "shares": (Share(target="/a", host="/x"),)},
+        {"create_account": True},
+        {"console": "stderr"},
+        {"cpu_profile": "a b"},
+        {"auth_timeout_ms": 0},
+        {"processors": 3},
+    ],
+)
+def test_what_a_guest_cannot_have_is_refused_before_any_file(
+    request_: SandboxRequest, changes: dict[str, object]
+) -> None:
+    with pytest.raises(Refused):
+        configure(msgspec.structs.replace(request_, kernel="/none", **changes))
+
+
+@pytest.mark.spec("622.goal.1")
+def test_a_share_may_not_hold_the_state_directory_that_is_to_be(
+    request_: SandboxRequest, root: str, tmp_path: Path
+) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    shared = msgspec.structs.replace(request_, shares=(Share(target="/in", host=str(outer)),))
+    with pytest.raises(Refused) as caught:
+        configure(shared, state=str(outer / "s" / "box"))
+    assert caught.value.detail == "protected"
+    # One beside it is no reason, and neither is a directory that the state's own lies in from afar.
+    configure(shared, state=str(tmp_path / "s" / "box"))
+    # Without a word about the state, the provision itself looks.
+    configuration = configure(shared)
+    with pytest.raises(Refused) as caught:
+        Orchestrator(str(outer)).provision("box", configuration, deadline=soon())
+    assert caught.value.detail == "protected"
+    assert os.listdir(outer) == []
+    Orchestrator(root).provision("box", configuration, deadline=soon())
