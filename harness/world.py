@@ -6,6 +6,7 @@ test has; the witnesses judge by what they see, and the sweep at the end ends an
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -120,6 +121,7 @@ class World:
         self.artifacts: Artifacts = backend.artifacts(os.path.join(settings.directory, f"a{os.getpid()}"))
         self._programs: list[Program] = []
         self._swept = False
+        self._kept = False
         self._left = ""
 
     @property
@@ -288,7 +290,8 @@ class World:
         return self._left
 
     def keep(self) -> str:
-        """Keep the evidence of the test and return its directory."""
+        """Keep the evidence of the test, which nobody needs of one that passes, and return its directory."""
+        self._kept = True
         if os.path.isdir(self.root):
             self.evidence.keep_files("state", [self.state])
             self.evidence.keep_files("said", [os.path.join(self.root, name) for name in ("out", "fake")])
@@ -307,6 +310,10 @@ class World:
         # What is mounted here belongs to somebody else: nothing below it may go.
         if not self.host.mounts(self.root):
             shutil.rmtree(self.root)
+        if not self._kept:
+            shutil.rmtree(self._evidence_directory, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(self._evidence_directory))
         return "" if told else left
 
 

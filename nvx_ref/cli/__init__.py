@@ -9,6 +9,7 @@ This package is the only importer of click.
 
 from __future__ import annotations
 
+import os
 import sys
 
 INTERRUPTED = 130
@@ -24,4 +25,19 @@ def main() -> None:
         if sys.stderr is not None:
             sys.stderr.write("Interrupted\n")
         status = INTERRUPTED
+    _let_go_of_output()
     sys.exit(status)
+
+
+def _let_go_of_output() -> None:
+    """Drop what can't be written, which has been reported by now.
+
+    The interpreter would try once more at its end, say so itself, and change the exit status to 120.
+    """
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)

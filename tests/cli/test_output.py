@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,12 @@ class Terminal(io.StringIO):
 
 def under_shell(line: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["/bin/sh", "-c", line, "sh", sys.executable, *words], capture_output=True, text=True, check=False, timeout=60
+        # -E: a PYTHONUNBUFFERED of the caller would leave nothing for the interpreter to write at its end.
+        ["/bin/sh", "-c", line, "sh", sys.executable, "-E", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 
@@ -54,6 +60,17 @@ def test_output_that_finds_no_room_is_refused_by_name() -> None:
 def test_a_command_whose_output_goes_nowhere_never_shows_a_traceback(line: str, status: int, said: str) -> None:
     run = under_shell(line, "-m", "nvx_ref", "--help")
     assert (run.returncode, run.stdout, run.stderr) == (status, "", said)
+
+
+@needs_shell
+def test_what_could_not_be_written_does_not_change_the_status(tmp_path: Path) -> None:
+    script = tmp_path / "nvx-ref.py"
+    script.write_text(
+        "import sys\nfrom nvx_ref import cli\nfrom nvx_ref.cli import program\n"
+        "program.run_command = lambda _: sys.stdout.buffer.write(b'x')\ncli.main()\n"
+    )
+    run = under_shell(f'"$@" > {FULL}', str(script))
+    assert (run.returncode, run.stderr) == (1, "")
 
 
 @needs_shell

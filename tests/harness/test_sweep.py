@@ -134,6 +134,7 @@ def test_a_clean_run_leaves_no_file(pytester: pytest.Pytester, workers: list[str
 def test_it(world, n):
     os.mkdir(world.sandbox("box"))
     print("root", world.root)
+    world.evidence.keep("figures.txt", "of a test that passes")
 """
     )
     result = pytester.runpytest_subprocess("-rP", *workers)
