@@ -226,8 +226,8 @@ class Evidence:
     def event(self, kind: str, **fields: object) -> None:
         """Append `{"time": nanoseconds, "kind": kind, ...}`; fields are JSON values. The clock is monotonic.
 
-        Kinds of the program: `start`, `descriptors`, `capability`, `listening`, `cmdline`, `opened`, `at`, `resumed`,
-        `report`, `removed`, `signal`, `exit`. Kinds of the machine: whatever it documents.
+        Kinds of the program: `start`, `descriptors`, `capability`, `listening`, `cmdline`, `opened`, `manifest`, `at`,
+        `resumed`, `report`, `removed`, `signal`, `exit`. Kinds of the machine: whatever it documents.
         """
         if self._fd is None or self._encode is None:
             return

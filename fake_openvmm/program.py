@@ -159,6 +159,7 @@ class Launch:
         tools.evidence.event("cmdline", text=text)
         config.cmdline = text
         self._describe()
+        self._note_manifest(o.kernel or "")
         tools.pauses.at("before_guest")
         return _guest(config, self.opened, tools)
 
@@ -251,6 +252,15 @@ class Launch:
         if o.cpu_profile == "auto":
             self.tools.log.line("WARN", "openvmm_core", "NVX-CPU-PROFILE-FALLBACK: no pinned profile serves this host")
         self.tools.log.info(TARGET, "starting microVM", processors=o.processors, memory=o.memory.size)
+
+    def _note_manifest(self, kernel: str) -> None:
+        if not self.tools.evidence:
+            return
+        from fake_openvmm import manifest  # noqa: PLC0415 - for the evidence only, and after the endpoint exists
+
+        found = manifest.of_kernel(kernel)
+        if found is not None:
+            self.tools.evidence.event("manifest", **found)
 
     def close(self) -> None:
         """Close everything; remove the sockets that still are ours."""

@@ -28,7 +28,7 @@ class Report:
         """Take from the options what the report tells; it never holds paths, addresses or error texts."""
         self.path = path
         self.instance = os.urandom(16).hex()
-        self.backend = (options.hypervisor or "auto").partition(":")[0]
+        self.backend = "auto" if options.hypervisor is None else options.hypervisor.partition(":")[0]
         self.operation = _operation(options)
         self.requested = options.any_of((*POLICY, "net", "network-profile")) is not None
         self.mode = _mode(options, requested=self.requested)

@@ -102,6 +102,8 @@ MACHINE = [
     refused("1.1 hypervisor", "hypervisor=whp", "microVM requires KVM or MSHV on Linux"),
     unreported("1.1 hypervisor", "hypervisor=qemu"),
     unreported("1.1 hypervisor", "hypervisor=KVM"),
+    unreported("1.1 hypervisor", "hypervisor=''"),
+    unreported("1.1 hypervisor", "hypervisor=:key=value"),
     unreported("1.1 hypervisor", "hypervisor=qemu ~microvm-report", "microVM requires KVM or MSHV"),
     refused("1.1 hypervisor", "hypervisor=auto"),
     Row("1.1 processors", "processors=1", line=" nr_cpus=1 "),

@@ -86,6 +86,33 @@ def test_the_descriptor_table_shows_what_was_inherited_and_nothing_else(stand: S
     assert next(event for event in stand.evidence("opened") if event["role"] == "distro")["inode"] == inode
 
 
+@pytest.mark.parametrize("place", [".", ".."], ids=["beside the kernel", "at the release's root"])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"openvmm": {"microvm_abi_version": 2}, "nvx": {}}', {"openvmm": {"microvm_abi_version": 2}}),
+        ("{}", {"fault": "no openvmm section"}),
+        ("[", {"fault": "Expecting value: line 1 column 2 (char 1)"}),
+    ],
+)
+def test_the_evidence_names_the_kernels_release(stand: Stand, place: str, text: str, told: dict[str, Any]) -> None:
+    release = stand.path / "release"
+    (release / "guest").mkdir(parents=True)
+    (release / "guest/vmlinux").write_bytes((stand.path / "kernel").read_bytes())
+    manifest = (release / "guest" / place / "SOURCE-MANIFEST.json").resolve()
+    manifest.write_text(text)
+    stand.start(stand.argv("kernel=@/release/guest/vmlinux"), side={})
+    assert stand.finish().status == 0
+    (found,) = stand.evidence("manifest")
+    assert {name: found[name] for name in found if name not in {"time", "kind"}} == {"path": str(manifest), **told}
+
+
+def test_a_kernel_of_no_release_is_no_fault(stand: Stand) -> None:
+    stand.start(stand.argv(), side={})
+    assert stand.finish().status == 0
+    assert stand.evidence("manifest") == []
+
+
 def test_evidence_of_a_refused_launch(stand: Stand) -> None:
     assert stand.run("!--bogus", side={}).status == 2
     assert [event["kind"] for event in stand.evidence()] == ["start", "descriptors", "at", "exit"]
