@@ -86,6 +86,19 @@ def test_it(world, way):
     assert '"orchestrator": "reference"' not in (pytester.path / "report.json").read_text()
 
 
+def test_what_judges_the_reference_s_own_command_is_skipped_for_another_program(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    command = python.as_text(orchestrator_script(tmp_path))
+    pytester.makepyfile(
+        "import pytest\n\n@pytest.mark.lifecycle\ndef test_it(world):\n    world.nvx_ref('--version')\n"
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    result = pytester.runpytest_subprocess("--orchestrator", command)
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*skip it judges the nvx-ref command, and --orchestrator names another orchestrator"])
+
+
 def test_an_orchestrator_that_stays_after_its_requests_end_fails_the_test(
     pytester: pytest.Pytester, tmp_path: Path
 ) -> None:
