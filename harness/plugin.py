@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
         directory=_worker_input(config).get("nvx_directory") or session_directory(),
     )
     table = config.stash[TABLE] = Table()
-    config.pluginmanager.register(Collector(table), "nvx-collector")
+    config.pluginmanager.register(Collector(table, settings.backend), "nvx-collector")
     if fault := _fault(settings, chosen=chosen is not None, report=config.getoption("nvx_report")):
         raise pytest.UsageError(fault)
 
@@ -151,12 +151,15 @@ def pytest_runtest_makereport(
 class Collector:
     """Fills the table: in a parallel run its hook is called in the process that prints, for every worker's tests."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, backend: str) -> None:
         self._table = table
+        self._backend = backend
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take one phase of one test."""
-        if report.when == "call" or not report.passed:
+        if report.when not in {"setup", "call", "teardown"} and self._table:
+            self._table.lose(report.nodeid, self._backend, _reason(report))
+        elif report.when == "call" or not report.passed:
             self._table.take(report.user_properties, report.outcome, _reason(report))
 
 

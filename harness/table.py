@@ -54,6 +54,7 @@ class Table:
 
     def __init__(self) -> None:
         self._cells: dict[str, Cell] = {}
+        self._cut = False
 
     def __bool__(self) -> bool:
         return bool(self._cells)
@@ -69,6 +70,18 @@ class Table:
         for name, value in properties:
             if name == PROPERTY and isinstance(value, dict):
                 self._note(_cell(cast("dict[str, object]", value)), outcome, reason)
+
+    def lose(self, node: str, backend: str, reason: str) -> None:
+        """Take a test whose worker died in it, which ends the run; what it would have said of itself is lost.
+
+        Args:
+            node: Its id.
+            backend: The backend of the run.
+            reason: What is known.
+        """
+        self._cut = True
+        function = node.partition("[")[0].rpartition("::")[2]
+        self._note(Cell(node=node, scenario=words(function), groups=[], backend=backend), "failed", reason)
 
     def cells(self) -> list[Cell]:
         """Return the cells in the table's order."""
@@ -86,7 +99,8 @@ class Table:
             lines += [f"{'':{width[0]}}    {line}" for line in _reasons(cells)]
         counts = [f"{sum(cell.outcome == word for cell in self.cells())} {word}" for word in ("pass", "fail", "skip")]
         total = f"{_count(len(rows), 'scenario')}, {_count(len(self._cells), 'cell')}"
-        return [*lines, f"{total}: {', '.join(counts)}"]
+        cut = ["the run was cut short: what isn't listed was not run"] if self._cut else []
+        return [*lines, f"{total}: {', '.join(counts)}", *cut]
 
     def report(self, *, backend: str, orchestrator: str) -> str:
         """Return the report as JSON text.

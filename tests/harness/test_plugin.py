@@ -66,6 +66,38 @@ def test_the_table_is_printed_once_and_the_report_holds_every_cell(
     assert [cell["outcome"] for cell in report["cells"]].count("skip") == 1
 
 
+def test_a_worker_that_dies_is_in_the_table_with_what_it_cut_short(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+import os, pytest
+
+pytestmark = pytest.mark.c3
+
+def test_first():
+    pass
+
+@pytest.mark.parametrize("way", ["hard"])
+def test_it_dies(way):
+    os._exit(9)
+
+def test_last():
+    pass
+"""
+    )
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-n", "1", "--max-worker-restart=0")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "c3     first     fake     pass",
+            "-      it dies   fake     fail",
+            "         fail [[]hard[]]: worker 'gw0' crashed while running *test_it_dies*",
+            "2 scenarios, 2 cells: 1 pass, 1 fail, 0 skip",
+            "the run was cut short: what isn't listed was not run",
+        ],
+        consecutive=True,
+    )
+
+
 def test_a_run_without_scenarios_says_nothing_and_makes_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_other():\n    pass\n")
     result = pytester.runpytest_subprocess("-q")
