@@ -72,7 +72,8 @@ def test_without_a_unique_number_nobody_can_tell_and_everything_is_kept(
     with provisioned.lock() as locked:
         found = reattach(locked, IDENTITY, deadline=soon())
         assert isinstance(found, Indeterminate)
-        assert found.detail == "no-witness"
+        # To other users than root such a leader's table is denied, not empty.
+        assert found.detail in {"no-witness", "denied"}
     assert JOURNAL in provisioned.listing()
     provisioned.close()
     wait_for(lambda: isinstance(inspect(provisioned.store, NAME, IDENTITY), Exited), "it ended")
