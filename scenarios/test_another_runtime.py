@@ -148,3 +148,33 @@ def test_an_exit_that_is_not_confirmed_keeps_the_record(world: World) -> None:
     world.expect("let go of: the record", expected=False, found="runtime.json" in box.names())
     world.expect("what came to the endpoint", expected=meeting.heard, found=heard(world))
     box.succeed(program, "deprovision")
+
+
+@pytest.mark.case("T11")
+@pytest.mark.spec("656.reattach.b", "656.reattach.f", "620.scope2.b", "620.scope2.e")
+@pytest.mark.parametrize("step", ["start.spawned", "start.runtime_written"])
+def test_an_interrupted_launch_of_another_runtime_is_settled_without_a_word_to_its_guest(
+    world: World, step: str
+) -> None:
+    """Whose launch it was makes no difference to recovery; once it is committed, it is another runtime's VM."""
+    box = Sandbox(world, upper=RAMFS)
+    build = other(world, *CONTRACTS["bootContract"])
+    committed = step == "start.runtime_written"
+    if not committed:
+        world.vmm.configure(pauses=["after_bind"])
+    first = world.orchestrator()
+    box.provision(first)
+    first.crash("start", box.named(), (step, 1), "kill", world.soon())
+    if not committed:
+        world.channel.wait_paused("after_bind", world.soon())
+    before = heard(world)
+    program = world.orchestrator(build.orchestrator(world))
+    verdict = box.verdict(program).partition(":")[0]
+    world.expect(f"{step}, reattach", expected="mismatched" if committed else "exited", found=verdict)
+    world.expect(f"{step}, the journal", expected=False, found="launch.json" in box.names())
+    if committed:
+        box.succeed(program, "stop", {**box.named(), "timeout": 0.05, "forceWithin": 10})
+    world.processes.none(f"{step}, afterwards", world.soon())
+    # A probe asks the kernel who serves, by a connection over which nothing is said.
+    said = [one for one in heard(world)[len(before) :] if one not in {"connection", "host_gone", "reset"}]
+    world.expect(f"{step}: what was said to the guest", expected=[], found=said)

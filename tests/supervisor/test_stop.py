@@ -17,7 +17,7 @@ from nvx_ref.steps import Step
 from nvx_ref.store import LockedStore, RuntimeIdentity
 from nvx_ref.store.names import LOCK, LOG, RUNTIME
 from nvx_ref.supervisor import Forced, Graceful, Live, Mismatched, TimedOut, Vmm, inspect, reattach
-from sandboxes import IDENTITY, NAME, Site, ask_to_stop, past, soon, wait_for, write_journal, write_runtime
+from sandboxes import IDENTITY, NAME, Site, ask_to_stop, past, soon, stranger, wait_for, write_journal, write_runtime
 
 STOPPED = {"config.json", LOCK, LOG}
 OTHER = RuntimeIdentity("sha256:" + "9" * 64, "k", "i", "b", "c")
@@ -198,6 +198,50 @@ def test_a_vmm_that_exits_before_the_force_was_not_forced(vmm_of: Maker) -> None
     acting.wait = exits  # type: ignore[method-assign]
     assert isinstance(vmm_of(acting).stop(quiet, past(), 5), Graceful)
     assert acting.calls == ["wait"]
+
+
+@pytest.mark.case("T06")
+@pytest.mark.spec("620.scope3.p")
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_vmm_that_exits_between_the_check_and_the_signal_is_no_error(
+    provisioned: Site, monkeypatch: pytest.MonkeyPatch, *, reaped: bool
+) -> None:
+    """It is seen to live, ends by itself, and then the forced step comes: through the pin, so it reaches nobody."""
+    real = ProcessRef.terminate
+    ends: list[str] = []
+    with provisioned.lock() as locked:
+        started = provisioned.start(locked)
+        if reaped:
+            started.close()
+
+        def too_late(self: ProcessRef) -> None:
+            ask_to_stop(started, soon())
+            if reaped:
+                # A hold of another kind, which also reaps it.
+                with ProcessRef(process.Pin.open(self.identity.pid), self.identity) as other:
+                    assert other.wait(soon())
+            else:
+                wait_for(lambda: state(self.identity.pid) == "Z", "it is a zombie")
+            ends.append(state(self.identity.pid))
+            real(self)
+
+        monkeypatch.setattr(ProcessRef, "terminate", too_late)
+        found = reattach(locked, IDENTITY, deadline=soon())
+        assert isinstance(found, Live)
+        with found.vmm as vmm, stranger():
+            stopped = vmm.stop(None, Deadline.after(0.01), 30)
+    assert isinstance(stopped, Forced | Graceful)
+    assert stopped.error is None
+    assert ends == ["" if reaped else "Z"]
+    assert provisioned.listing() == STOPPED
+
+
+def state(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0].decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @pytest.mark.spec("656.stop.f")
