@@ -35,7 +35,7 @@ lint: $(STAMP) ## Style, formatting and import arrows
 
 types: $(STAMP) ## mypy for Linux and Windows, and basedpyright
 	$(BIN)/mypy --platform linux
-	$(BIN)/mypy --platform win32 -p nvx_ref -p harness
+	$(BIN)/mypy --platform win32
 	$(BIN)/basedpyright
 
 goldens: $(STAMP) ## Rewrite the goldens; read the difference before you commit it
