@@ -259,6 +259,20 @@ class Tools:
         self.console: Callable[[bytes], None] = _dropped
 
 
+def absolute(path: str, what: str) -> str:
+    """Take a relative path from the working directory, which an absolute one doesn't need.
+
+    Raises:
+        Failure: the working directory is gone.
+    """
+    if os.path.isabs(path):
+        return path
+    try:
+        return os.path.join(os.getcwd(), path)
+    except OSError as error:
+        raise Failure(f"failed to resolve the {what} {path}: {error.strerror}") from error
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write all of `data`; a reader that is gone or a full disk is nobody's error here."""
     view = memoryview(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from fake_openvmm import host
-from fake_openvmm.machine import Failure, TeardownFailure, WorkerDied
+from fake_openvmm.machine import Failure, TeardownFailure, WorkerDied, absolute
 from fake_openvmm.validate import POLICY
 
 TYPE_CHECKING = False
@@ -133,7 +133,7 @@ def plan(options: Options) -> Report | None:
         return None
     if options.machine != "microvm":
         raise Failure("--microvm-report requires a microVM machine")
-    path = os.path.join(os.getcwd(), options.microvm_report)
+    path = absolute(options.microvm_report, "microVM report path")
     parent = os.path.dirname(path.rstrip("/")) or "/"
     try:
         if not host.is_plain_directory(parent):

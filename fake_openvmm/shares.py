@@ -6,7 +6,7 @@ import os
 import stat
 
 from fake_openvmm import host
-from fake_openvmm.machine import Failure, Share
+from fake_openvmm.machine import Failure, Share, absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ def resolve(options: Options) -> list[Share]:
 
 
 def _root(name: str | None, directory: str, *, readonly: bool) -> Root:
-    absolute = os.path.join(os.getcwd(), directory)
-    if ".." in absolute.split("/"):
+    full = absolute(directory, "microVM filesystem host path")
+    if ".." in full.split("/"):
         raise Failure("microVM filesystem host path contains a parent component")
     path, chain = "/", [os.lstat("/")]
-    for part in absolute.split("/"):
+    for part in full.split("/"):
         if part in ("", "."):
             continue
         path = os.path.join(path, part)
@@ -140,9 +140,9 @@ def _attribute(kind: str, path: str, roots: list[Root], *, aggregate: bool) -> N
         raise Failure(f"microVM {kind} path contains a dot or parent component: {path}")
     if aggregate and not os.path.isabs(path):
         raise Failure(f"with --mount-aggregate, a {kind} path must be absolute: {path}")
-    absolute = os.path.join(roots[0].share.host, path)
+    full = os.path.join(roots[0].share.host, path)
     current, found = "/", os.lstat("/")
-    for part in absolute.split("/"):
+    for part in full.split("/"):
         if part:
             current = os.path.join(current, part)
             found = _no_link(current, kind)

@@ -12,7 +12,7 @@ import sys
 
 assert sys.platform != "win32"
 
-from fake_openvmm.machine import Failure
+from fake_openvmm.machine import Failure, absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def facts() -> dict[str, object]:
         "sid": os.getsid(0),
         "pgid": os.getpgrp(),
         "uid": os.geteuid(),
-        "cwd": os.getcwd(),
+        "cwd": os.readlink("/proc/self/cwd"),  # also when it is gone
         "environment": _environment(),
     }
 
@@ -155,7 +155,7 @@ def endpoint_identity(path: str) -> str:
     Raises:
         Failure: no parent, a symlink as the last component, invalid UTF-8, or over 4,096 bytes.
     """
-    parts = [part for part in os.path.join(os.getcwd(), path).split("/") if part not in ("", ".")]
+    parts = [part for part in absolute(path, "microVM console endpoint").split("/") if part not in ("", ".")]
     if not parts or parts[-1] == "..":
         raise Failure("microVM console endpoint must name a socket")
     try:

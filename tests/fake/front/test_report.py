@@ -219,6 +219,35 @@ def test_a_relative_destination_is_taken_from_the_working_directory(stand: Stand
     assert (stand.path / "relative.json").exists()
 
 
+def nowhere(stand: Stand, side: dict[str, Any] | None = None) -> list[str]:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    return ["/bin/sh", "-c", script, "sh", *Stand.command(stand, side)]
+
+
+def test_absolute_paths_need_no_working_directory(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    (stand.path / "share").mkdir()
+    monkeypatch.setattr(stand, "command", lambda side=None: nowhere(stand, side))
+    outcome = stand.run("mount=/mnt/s,@/share", side={})
+    assert (outcome.status, outcome.category) == (0, "success")
+
+
+@pytest.mark.parametrize(
+    ("changes", "category"),
+    [
+        ("microvm-report=relative.json", None),
+        ("microvm-control-console=listen=c.sock", "vmm-failure"),
+        ("mount=/mnt/s,share", "vmm-failure"),
+    ],
+)
+def test_a_relative_path_without_a_working_directory_is_a_failure(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, changes: str, category: str | None
+) -> None:
+    monkeypatch.setattr(stand, "command", lambda side=None: nowhere(stand, side))
+    outcome = stand.run(changes)
+    assert (outcome.status, outcome.category) == (1, category)
+    assert re.search("^fatal error: failed to resolve the microVM ", outcome.log, re.MULTILINE)
+
+
 @pytest.mark.parametrize("by_link", [False, True])
 def test_it_is_staged_and_then_published(stand: Stand, channel: Channel, *, by_link: bool) -> None:
     side = {
