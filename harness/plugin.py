@@ -134,12 +134,15 @@ def pytest_runtest_makereport(
     """Keep the evidence of a failed scenario, and print where it is and how to run it again."""
     report = yield
     world = item.stash.get(WORLD, None)
-    if world is None or not report.failed:
+    if world is None:
         return report
-    evidence = world.keep()
+    evidence = world.keep() if report.failed else ""
     for name, value in report.user_properties:
         if name == PROPERTY and isinstance(value, dict):
             value["evidence"] = evidence
+            value["figures"] = dict(world.figures)
+    if not report.failed:
+        return report
     text = f"evidence: {evidence}\nreplay:   {_replay(item)}"
     if hasattr(report.longrepr, "addsection"):
         report.longrepr.addsection(f"scenario, {call.when}", text)  # type: ignore[union-attr] # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportOptionalMemberAccess]

@@ -36,6 +36,7 @@ class Cell:
         outcome: ``pass``, ``fail`` or ``skip``.
         reason: Why, for a fail or a skip: one line.
         evidence: Where the evidence of a failure is.
+        figures: What the scenario measured, by name.
     """
 
     node: str
@@ -47,6 +48,7 @@ class Cell:
     outcome: str = ""
     reason: str = ""
     evidence: str = ""
+    figures: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Table:
@@ -96,7 +98,7 @@ class Table:
         lines = [f"{'group':{width[0]}}  {'scenario':{width[1]}}  {'backend':{width[2]}}  result"]
         for (group, scenario, backend, summary), cells in zip(heads, rows, strict=True):
             lines.append(f"{group:{width[0]}}  {scenario:{width[1]}}  {backend:{width[2]}}  {summary}")
-            lines += [f"{'':{width[0]}}    {line}" for line in _reasons(cells)]
+            lines += [f"{'':{width[0]}}    {line}" for line in [*_measured(cells), *_reasons(cells)]]
         counts = [f"{sum(cell.outcome == word for cell in self.cells())} {word}" for word in ("pass", "fail", "skip")]
         total = f"{_count(len(rows), 'scenario')}, {_count(len(self._cells), 'cell')}"
         cut = ["the run was cut short: what isn't listed was not run"] if self._cut else []
@@ -116,6 +118,7 @@ class Table:
     def _note(self, cell: Cell, outcome: str, reason: str) -> None:
         known = self._cells.setdefault(cell.node, cell)
         known.evidence = cell.evidence or known.evidence
+        known.figures |= cell.figures
         word = {"passed": "pass", "failed": "fail", "skipped": "skip"}[outcome]
         # A failed phase is the last word; a later phase that passes takes nothing back.
         if known.outcome in {"", "pass"}:
@@ -142,11 +145,17 @@ def _cell(value: dict[str, object]) -> Cell:
         cases=_strings(value["cases"]),
         clauses=_strings(value["clauses"]),
         evidence=str(value.get("evidence", "")),
+        figures=_figures(value.get("figures")),
     )
 
 
 def _strings(value: object) -> list[str]:
     return [str(entry) for entry in cast("list[object]", value)] if isinstance(value, list) else []
+
+
+def _figures(value: object) -> dict[str, int]:
+    entries = cast("dict[object, object]", value) if isinstance(value, dict) else {}
+    return {str(name): number for name, number in entries.items() if isinstance(number, int)}
 
 
 def _place(cell: Cell) -> int:
@@ -163,6 +172,14 @@ def _summary(cells: list[Cell]) -> str:
     if len(cells) == 1:
         return next(word for word, count in counts.items() if count)
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+
+def _measured(cells: list[Cell]) -> list[str]:
+    return [
+        f"{_parameters(cell)}{', '.join(f'{name} {number}' for name, number in cell.figures.items())}"
+        for cell in cells
+        if cell.figures
+    ]
 
 
 def _reasons(cells: list[Cell]) -> list[str]:

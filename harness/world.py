@@ -100,6 +100,7 @@ class World:
         channel: The fakes' channel.
         vmm: The backend's part in this test.
         artifacts: What VMs boot from.
+        figures: What the scenario measured, by name, for the final table.
     """
 
     def __init__(self, settings: Settings, backend: Backend, *, label: str) -> None:
@@ -121,6 +122,7 @@ class World:
         self.processes = Processes(self.host, needle=self.vmm.needle, token=self.token, root=self.state)
         self.channel = Channel(channel, token=self.token, processes=self.processes, host=self.host)
         self.artifacts: Artifacts = backend.artifacts(os.path.join(settings.directory, f"a{os.getpid()}"))
+        self.figures: dict[str, int] = {}
         self._programs: list[Program] = []
         self._swept = False
         self._kept = False

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from harness import python
+from harness.table import PROPERTY, Table
 
 pytest_plugins = ["pytester"]
 
@@ -186,3 +187,21 @@ print(*sorted(set(sys.modules) - before))
     command = [python.interpreter(), "-I", "-c", body]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert found == ["harness", "harness.errors", "harness.plugin", "harness.settings", "harness.table"]
+
+
+def test_figures_stand_under_their_scenario_and_in_the_report() -> None:
+    table = Table()
+    cell: dict[str, object] = {
+        "node": "x.py::test_y",
+        "scenario": "y",
+        "groups": ["c4"],
+        "backend": "fake",
+        "cases": [],
+        "clauses": [],
+        "figures": {"bytes read": 7, "never": "text"},
+    }
+    table.take([(PROPERTY, cell)], "passed", "")
+    assert [line.strip() for line in table.lines()[2:3]] == ["bytes read 7"]
+    assert json.loads(table.report(backend="fake", orchestrator="reference"))["cells"][0]["figures"] == {
+        "bytes read": 7
+    }
