@@ -9,7 +9,10 @@ from harness.sandbox import ADAPTER, RAMFS, Sandbox
 from harness.world import World
 from scenarios.boots import COMBINATIONS, end, expect_allowlist, expect_found, options_as_lines, require_adapter
 
+pytestmark = pytest.mark.spec("card.3", "622.acc.21")
 
+
+@pytest.mark.spec("620.goal.1", "622.goal.1", "622.pr7")
 @pytest.mark.spec("622.acc.2", "622.scope1.i", "622.scope4.g", "622.acc.1", "620.scope5.a")
 @pytest.mark.parametrize(("image_format", "upper"), COMBINATIONS)
 def test_the_adapter_boots_what_nvx_boots(world: World, goldens: Goldens, image_format: str, upper: str) -> None:

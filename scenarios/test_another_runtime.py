@@ -20,6 +20,8 @@ from harness.world import World
 from scenarios.boots import require_adapter
 from scenarios.builds import BOOT, CONTROL, other
 
+pytestmark = pytest.mark.spec("card.3", "622.acc.21")
+
 FILES = {"openvmm": "bin/openvmm", "kernel": "guest/vmlinux", "initramfs": "guest/initramfs.cpio.gz"}
 """The parts of the runtime identity that a release states, by its line."""
 
@@ -95,6 +97,7 @@ def untouched(world: World, where: str, meeting: Meeting) -> None:
     world.expect(f"{where}: what came to the endpoint", expected=meeting.heard, found=heard(world))
 
 
+@pytest.mark.spec("622.acc.16", "622.scope5.b")
 @pytest.mark.spec("620.scope3.m", "620.scope3.h", "620.scope3.i", "620.acc.9", "656.tests.f", "656.reattach.c")
 @pytest.mark.parametrize("part", [*FILES, *CONTRACTS])
 def test_each_part_of_another_runtime_is_named_and_the_guest_hears_nothing(world: World, part: str) -> None:
@@ -126,7 +129,7 @@ def test_each_part_of_another_runtime_is_named_and_the_guest_hears_nothing(world
     box.succeed(program, "deprovision")
 
 
-@pytest.mark.spec("620.scope3.j", "656.stop.d", "656.stop.e", "620.acc.7")
+@pytest.mark.spec("622.scope5.c")
 def test_an_exit_that_is_not_confirmed_keeps_the_record(world: World) -> None:
     require_adapter(world)
     meeting = meet(world, "kernel", ADAPTER)

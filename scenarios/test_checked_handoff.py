@@ -24,6 +24,8 @@ from scenarios.boots import end, expect_allowlist
 from scenarios.private import Files
 from scenarios.shell import Shell, options, replaced
 
+pytestmark = pytest.mark.spec("card.3", "622.acc.21")
+
 
 def _with_manifest(files: Files, **changes: object) -> str:
     """Put a manifest beside the distro, and return the path of the image that it describes."""

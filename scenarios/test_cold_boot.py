@@ -14,7 +14,10 @@ from harness.witness.evidence import listing
 from harness.world import World
 from scenarios.boots import COMBINATIONS, entry, expect_allowlist, expect_found, options_as_lines
 
+pytestmark = pytest.mark.spec("card.3", "622.acc.21")
 
+
+@pytest.mark.spec("622.goal.1")
 @pytest.mark.spec(
     "622.acc.2", "622.scope2.a", "622.scope2.c", "622.scope2.f", "622.scope2.g", "622.scope3.b", "622.acc.20"
 )

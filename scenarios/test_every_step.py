@@ -85,6 +85,7 @@ def test_a_clean_life_passes_the_steps_that_crashes_are_tried_at(world: World) -
         world.expect(f"steps of {op}", expected=expected, found=[str(step) for step in answer.steps])
 
 
+@pytest.mark.spec("card.1")
 @pytest.mark.case("T10", "T11", "T19")
 @pytest.mark.parametrize(("op", "step", "way"), CELLS)
 def test_after_a_crash_at_a_step_the_sandbox_is_usable_and_removable(

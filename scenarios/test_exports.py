@@ -14,6 +14,8 @@ from harness.sut.program import Program
 from harness.world import World
 from scenarios.boots import end, options_as_lines
 
+pytestmark = pytest.mark.spec("card.3", "622.acc.21")
+
 Tree = Callable[[str], str]
 
 

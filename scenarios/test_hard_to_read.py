@@ -17,6 +17,8 @@ from harness.sut.program import Program
 from harness.sut.protocol import mapping
 from harness.world import World
 
+pytestmark = pytest.mark.spec("card.3", "622.acc.21")
+
 NOTING = """
 import os, signal, sys
 

@@ -36,6 +36,7 @@ def _swap_each(world: World, files: Files, running: Operation, plan: dict[str, S
     world.expect("start", expected="success", found="success" if answer.ok else str(answer))
 
 
+@pytest.mark.spec("card.5")
 @pytest.mark.spec("622.acc.3", "622.acc.4", "622.scope3.a", "622.scope3.c", "622.scope3.d")
 @pytest.mark.parametrize("turn", range(len(SWAPS)))
 def test_what_was_checked_is_what_boots_whatever_takes_its_name(world: World, turn: int) -> None:

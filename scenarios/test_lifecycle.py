@@ -87,6 +87,7 @@ def test_a_foreign_file_stops_the_removal_before_anything_goes(world: World, gol
     goldens.check("lifecycle/foreign.txt", shell.notes)
 
 
+@pytest.mark.spec("622.scope5.d")
 @pytest.mark.spec("620.scope5.b", "620.scope3.j", "656.stop.c")
 def test_a_stop_that_the_guest_ignores_reports_the_timeout_and_forces_only_on_request(
     world: World, goldens: Goldens

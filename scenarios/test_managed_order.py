@@ -15,6 +15,8 @@ from harness.sut.protocol import Answer
 from harness.world import World
 from scenarios.boots import end, require_adapter
 
+pytestmark = pytest.mark.spec("card.3", "622.acc.21")
+
 MANY = 800
 ORDER = (
     "start.policy_authorised",

@@ -12,6 +12,8 @@ from harness.sut.protocol import mapping
 from harness.world import World
 from scenarios.boots import options_as_lines
 
+pytestmark = pytest.mark.spec("card.3", "622.acc.21")
+
 MOST = 256
 Policy = dict[str, object]
 

@@ -10,6 +10,8 @@ from harness.world import World
 from scenarios.boots import end, require_adapter
 from scenarios.builds import other
 
+pytestmark = pytest.mark.spec("card.3")
+
 COMMITTED = ("start.runtime_written", 1)
 DONE = ("start.journal_removed", 1)
 

@@ -15,6 +15,8 @@ from harness.world import World
 from scenarios.boots import require_adapter
 from scenarios.builds import BOOT, other
 
+pytestmark = pytest.mark.spec("card.3")
+
 RECORDS = Path(__file__).resolve().parents[1] / "goldens" / "store" / "v1"
 
 READ = """

@@ -89,6 +89,7 @@ def test_a_program_that_ends_by_itself_is_told_apart_from_one_that_is_killed(tmp
         assert program.has_exited()
 
 
+@pytest.mark.case("T60")
 def test_the_end_of_a_program_is_noticed_although_another_process_holds_its_pipes(tmp_path: Path) -> None:
     """T60: an orphan that inherited the answers' pipe holds nobody up."""
     body = """

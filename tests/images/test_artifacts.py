@@ -72,6 +72,7 @@ def test_artifacts_named_one_by_one_have_the_releases_identity(release: Path) ->
     assert msgspec.json.decode(msgspec.json.encode(artifacts), type=Artifacts) == artifacts
 
 
+@pytest.mark.spec("620.scope1.g")
 def test_nothing_is_hashed_for_an_identity(release: Path) -> None:
     before = read_identity(find_artifacts(str(release)))
     (release / "guest/vmlinux").write_bytes(b"another kernel")

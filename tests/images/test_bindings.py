@@ -48,6 +48,7 @@ def no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 # Verification
 
 
+@pytest.mark.spec("622.pr7", "622p1.scope3.b", "622p1.scope4.a")
 @pytest.mark.parametrize(
     ("name", "image_format", "identity"),
     [("erofs", "erofs", EROFS_UUID), ("gpt", "gpt", DISK_GUID), ("gpt4k", "gpt", DISK_GUID)],
@@ -61,6 +62,7 @@ def test_an_image_is_verified_for_its_format_and_identity(
     assert binding.image == seal_of(path)
 
 
+@pytest.mark.spec("622.acc.19")
 @pytest.mark.case("T53")
 @pytest.mark.spec("622.scope2.e")
 @pytest.mark.parametrize(("name", "image_format"), [("erofs", "gpt"), ("gpt", "erofs"), ("scratch", "erofs")])
@@ -71,6 +73,7 @@ def test_another_format_is_refused_without_probing(images: Images, name: str, im
     assert caught.value.subject == getattr(images, name)
 
 
+@pytest.mark.spec("622.acc.19")
 def test_another_identity_is_refused(images: Images) -> None:
     with pytest.raises(Malformed, match="its identity is 11111111") as caught:
         verify_distro(images.erofs, format=EROFS, identity="2" + EROFS_UUID[1:])
@@ -245,6 +248,7 @@ def test_names_that_are_never_handed_over_may_hold_anything(erofs: Path, name: s
 # The staged check
 
 
+@pytest.mark.spec("622p1.scope1")
 @pytest.mark.case("T57")
 @pytest.mark.spec("622p1.acc.2")
 @pytest.mark.spec("622p1.acc.3")
@@ -326,6 +330,7 @@ def test_a_changed_image_is_stale(erofs: Path, tmp_path: Path, how: str) -> None
     assert caught.value.detail == "stale"
 
 
+@pytest.mark.spec("622p1.scope3.a")
 @pytest.mark.spec("622p1.acc.5")
 def test_manifests_that_come_go_or_change_fail(erofs: Path, write_manifest: WriteManifest) -> None:
     without = verify_distro(str(erofs), format=EROFS)
@@ -344,6 +349,7 @@ def test_manifests_that_come_go_or_change_fail(erofs: Path, write_manifest: Writ
     check_binding(without).close()
 
 
+@pytest.mark.spec("622p1.scope3.b")
 @pytest.mark.spec("622p1.acc.5")
 def test_another_policy_or_a_rejection_fails(erofs: Path) -> None:
     binding = verify_distro(str(erofs), format=EROFS)
@@ -356,6 +362,7 @@ def test_another_policy_or_a_rejection_fails(erofs: Path) -> None:
         assert caught.value.detail == "policy"
 
 
+@pytest.mark.spec("622p1.scope4.a")
 def test_a_binding_is_imported_without_reading(erofs: Path, request: pytest.FixtureRequest) -> None:
     seal = seal_of(str(erofs))
     request.getfixturevalue("no_reads")

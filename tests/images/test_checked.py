@@ -19,6 +19,7 @@ def open_descriptors() -> set[str]:
     return {fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")}
 
 
+@pytest.mark.spec("622p1.scope1")
 @pytest.mark.spec("622p1.acc.6")
 @pytest.mark.parametrize(
     "entrypoint",

@@ -1,51 +1,69 @@
-"""Every clause and case that a test names exists, and the committed list of them is the contract's."""
+"""Every clause and case that a test names exists, each has a test or a reason, and the page of them is current."""
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
-from scenarios.contract import MARKERS
+from ci.write_requirements import COMMAND, PAGE, ROOT, carried, carriers, faults, known, page, reasons
+from scenarios.contract import CONTRACT, MARKERS
 
-ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "contract"
-IDS = Path(__file__).with_name("ids.txt")
+MODULE = """
+import pytest
+pytestmark = [pytest.mark.c3, pytest.mark.case("T1", "T2")]
+
+@pytest.mark.spec("a")
+@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.spec("b", "c"))])
+def test_it(x): pass
+
+TEXT = '@pytest.mark.spec("d")'
+"""
 
 
-def known() -> set[tuple[str, str]]:
-    pairs = (line.split() for line in IDS.read_text().splitlines() if not line.startswith("#"))
-    return {(kind, name) for kind, name in pairs}
+def test_every_id_exists_and_has_a_test_or_a_reason() -> None:
+    assert faults(known(), carriers(), reasons()) == []
 
 
-def named(text: str) -> set[tuple[str, str]]:
-    """Return the ids that the markers of a module name."""
-    found: set[tuple[str, str]] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"case", "spec"}:
-            ids = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-            found |= {(node.func.attr, one) for one in ids} if "mark" in ast.unparse(node.func) else set()
-    return found
+def test_the_page_of_requirements_is_current() -> None:
+    assert PAGE.read_text() == page(known(), carriers(), reasons()), f"run {COMMAND}"
 
 
-def test_every_id_that_a_test_carries_exists() -> None:
-    files = [path for place in ("tests", "scenarios") for path in (ROOT / place).rglob("*.py")]
-    unknown = {(path.name, *pair) for path in files for pair in named(path.read_text()) - known()}
-    assert unknown == set()
+def test_markers_are_found_wherever_they_count() -> None:
+    assert sorted(carried(MODULE)) == [
+        (("case", "T1"), ""),
+        (("case", "T2"), ""),
+        (("spec", "a"), "test_it"),
+        (("spec", "b"), "test_it"),
+        (("spec", "c"), "test_it"),
+    ]
 
 
-def test_an_unknown_id_is_found() -> None:
-    assert named("import pytest\n@pytest.mark.case('T999')\ndef test_it(): pass\n") - known() == {("case", "T999")}
+def test_an_unknown_a_bare_and_a_doubly_settled_id_are_found() -> None:
+    ids = [("spec", "bare"), ("spec", "both"), ("spec", "empty"), ("spec", "fine")]
+    found = {("case", "T999"): ["t.py::test_it"], ids[1]: ["t.py"], ids[3]: ["t.py"]}
+    assert faults(ids, found, {ids[1]: "no kernel has it", ids[2]: "", ("spec", "gone"): "old"}) == [
+        "case T999: no such id",
+        "spec gone: no such id",
+        "spec bare: neither a test nor a reason",
+        "spec empty: neither a test nor a reason",
+        "spec both: has a test, so its reason goes",
+    ]
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the contract pages aren't beside this checkout")
 def test_the_committed_list_is_the_contracts() -> None:
-    clauses = set(re.findall(r"^\| ([\w.]+) \|", (SHARED / "requirements.md").read_text(), re.MULTILINE)) - {"Id"}
-    cases = set(re.findall(r"^\| (T\d+\w?) \|", (SHARED / "test-cases.md").read_text(), re.MULTILINE))
-    assert known() == {("spec", one) for one in clauses} | {("case", one) for one in cases}
+    clauses = re.findall(r"^\| ([\w.]+) \|", (SHARED / "requirements.md").read_text(), re.MULTILINE)
+    cases = re.findall(r"^\| (T\d+\w?) \|", (SHARED / "test-cases.md").read_text(), re.MULTILINE)
+    assert set(known()) == {("spec", one) for one in clauses if one != "Id"} | {("case", one) for one in cases}
 
 
 def test_the_table_of_scenarios_names_every_module_and_nothing_else() -> None:
     assert sorted(MARKERS) == sorted(path.stem for path in (ROOT / "scenarios").glob("test_*.py"))
+
+
+def test_every_module_of_a_consumer_scenario_says_so() -> None:
+    marked = {name for name in carriers()["spec", "card.3"] if "::" not in name}
+    assert marked == {f"scenarios/{module}.py" for module in CONTRACT}
+    assert set(CONTRACT.values()) == {"c3", "c4", "c5", "c6", "c7"}

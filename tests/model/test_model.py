@@ -80,6 +80,7 @@ def explored(name: str) -> Result:
 together = pytest.mark.xdist_group("model")
 
 
+@pytest.mark.spec("620.scope6.a")
 @together
 @pytest.mark.case("T10")
 @pytest.mark.case("T12")

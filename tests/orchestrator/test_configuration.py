@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import images
 from nvx_ref.configuration import (
     SandboxConfiguration,
     SandboxRequest,
@@ -22,19 +21,6 @@ from nvx_ref.errors import Malformed, NotFound, NvxError, Refused
 from nvx_ref.plan import Upper
 
 
-@pytest.fixture
-def request_(tmp_path: Path) -> SandboxRequest:
-    unpacked = images.unpack(str(tmp_path / "images"))
-    artifacts = images.write_artifacts(str(tmp_path / "artifacts"))
-    return SandboxRequest(
-        distro=unpacked.erofs,
-        format="erofs",
-        identity=images.EROFS_UUID,
-        scratch=images.copy_scratch(str(tmp_path / "scratch.ext4")),
-        artifacts=artifacts.directory,
-    )
-
-
 @pytest.mark.spec("622.scope1.a")
 @pytest.mark.spec("622.scope7")
 def test_a_configuration_survives_its_file(request_: SandboxRequest) -> None:
@@ -43,6 +29,19 @@ def test_a_configuration_survives_its_file(request_: SandboxRequest) -> None:
     assert decode(raw, "config.json") == configuration
     assert raw.endswith(b"}\n")
     assert b"/proc/self/fd" not in raw
+
+
+@pytest.mark.spec("622.scope1.b")
+def test_boot_inputs_are_kept_with_the_activation_that_is_expected_of_them(request_: SandboxRequest) -> None:
+    configuration = configure(msgspec.structs.replace(request_, activation="sha256:a"))
+    kept = decode(encode(configuration), "config.json")
+    assert (kept.artifacts.kernel, kept.artifacts.initramfs) == (
+        f"{request_.artifacts}/guest/vmlinux",
+        f"{request_.artifacts}/guest/initramfs.cpio.gz",
+    )
+    assert kept.plan.guest.activation == "sha256:a"
+    # It is for whoever compares it; the guest isn't told.
+    assert dry_run(kept) == dry_run(configure(request_))
 
 
 @pytest.mark.spec("622.scope2.g")

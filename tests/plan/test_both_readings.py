@@ -112,6 +112,7 @@ def run_fake(fake: Artifacts, plan: ColdPlan, inputs: Inputs) -> str:
     return done.stderr
 
 
+@pytest.mark.spec("622.acc.13")
 @pytest.mark.parametrize("network", POLICIES)
 @pytest.mark.parametrize("exports", EXPORTS)
 def test_shares_and_networks_are_taken(
@@ -137,6 +138,7 @@ def test_mappings_are_taken(fake: Artifacts, inputs: Inputs, root: Path, kind: G
     assert PASSED in run_fake(fake, plan, inputs)
 
 
+@pytest.mark.spec("622.scope1.h")
 def test_an_adapters_machine_is_taken(fake: Artifacts, inputs: Inputs, ram_plan: ColdPlan) -> None:
     machine = Machine(processors=8, cpu_profile="host", auth_timeout_ms=60_000, memory_mib=64)
     assert PASSED in run_fake(fake, msgspec.structs.replace(ram_plan, machine=machine), inputs)

@@ -95,6 +95,7 @@ def test_a_direct_guest_has_its_own_tokens() -> None:
 # The budget
 
 
+@pytest.mark.spec("card.4")
 @pytest.mark.case("T51")
 @pytest.mark.spec("622.scope6.c")
 @pytest.mark.parametrize("letter", ["x", "é", "€", "😀"])
@@ -239,6 +240,7 @@ def test_a_memory_upper_drops_the_scratch_block(ram_plan: ColdPlan) -> None:
     assert argv.count("--microvm-sandbox-block") == 1
 
 
+@pytest.mark.spec("622.scope1.g", "622.scope1.h")
 def test_an_adapters_choices_go_behind_the_report(plan: ColdPlan) -> None:
     chosen = msgspec.structs.replace(
         plan,

@@ -56,6 +56,7 @@ PLANS = st.builds(
 )
 
 
+@pytest.mark.spec("622.scope1.e")
 @pytest.mark.spec("622.scope1.a")
 @settings(max_examples=60, deadline=None)
 @given(PLANS)
@@ -152,6 +153,7 @@ def test_uuids_are_kept_in_lower_case() -> None:
         Blocks(format=ImageFormat.EROFS, identity="AAAAAAAA-1111-1111-1111-111111111111")
 
 
+@pytest.mark.spec("622.pr7")
 @pytest.mark.spec("622.scope1.i")
 def test_an_adapter_may_leave_the_identity_to_its_guest() -> None:
     plan = ColdPlan(version=1, blocks=Blocks(format=ImageFormat.GPT), workload=None, lifecycle=Lifecycle.ONE_SHOT)

@@ -45,6 +45,7 @@ def test_no_policy_and_one_that_lets_nothing_pass_have_no_device(policy: Network
     assert plan_network(policy) is None
 
 
+@pytest.mark.spec("622.acc.13")
 @pytest.mark.spec("622.scope4.b")
 def test_proxy_only_is_one_hole_and_nothing_else() -> None:
     plan = lowered(NetworkPolicy(mode=PROXY_ONLY, proxy=3128, address="10.1.2.77/26"))
@@ -92,6 +93,7 @@ def test_options_come_in_the_launchers_order() -> None:
     ]
 
 
+@pytest.mark.spec("622.scope1.d")
 def test_the_network_is_last_in_the_command(plan: ColdPlan) -> None:
     networked = msgspec.structs.replace(plan, network=plan_network(NetworkPolicy(mode=ALLOW)))
     argv = render(["vmm"], networked, Files(kernel="k", initramfs="i"), Endpoints(control="/c", report="/r"))

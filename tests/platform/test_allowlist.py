@@ -92,6 +92,7 @@ def launch(sandbox: files.Directory, name: str, leak: int | None = None) -> tupl
     return parse(sandbox.read(name, 1 << 16) or b""), expected
 
 
+@pytest.mark.spec("620.scope3.b")
 @pytest.mark.case("T30")
 @pytest.mark.spec("656.spawn.c")
 @pytest.mark.spec("656.spawn.d")

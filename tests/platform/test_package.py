@@ -19,6 +19,7 @@ def test_an_import_brings_in_nothing_heavy() -> None:
     assert run(code) == "[]"
 
 
+@pytest.mark.spec("656.spawn.k")
 @pytest.mark.parametrize("system", ["darwin", "freebsd14"])
 def test_another_system_is_refused_in_plain_words(system: str) -> None:
     code = f"""

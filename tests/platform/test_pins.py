@@ -129,6 +129,22 @@ def test_an_exit_is_an_event(python: Run, soon: Deadline) -> None:
         assert pin.has_exited()
 
 
+@pytest.mark.spec("620.scope3.e", "620.scope3.g")
+def test_a_wait_never_looks_by_the_clock(python: Run, soon: Deadline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pause(*_: object) -> bool:
+        raise AssertionError("the wait looked again after a pause")
+
+    monkeypatch.setattr(process, "pause", pause)
+    child = python(SLEEPER)
+    seen: list[bool] = []
+    with Pin.open(child.pid) as pin:
+        waiter = threading.Thread(target=lambda: seen.append(pin.wait(soon)))
+        waiter.start()
+        release(child)
+        waiter.join(soon.remaining())
+    assert seen == [True]
+
+
 def test_a_wait_for_the_longest_deadline_is_possible(python: Run) -> None:
     child = python(SLEEPER)
     with Pin.open(child.pid) as pin:

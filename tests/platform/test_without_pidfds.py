@@ -67,6 +67,7 @@ def child(switch_off: Callable[[], None]) -> Iterator[tuple[spawn.Child, int]]:
         assert pin.wait(Deadline.after(30))
 
 
+@pytest.mark.spec("620.scope3.g")
 def test_a_childs_exit_is_polled_for_and_its_status_kept(
     child: tuple[spawn.Child, int], monkeypatch: pytest.MonkeyPatch, soon: Deadline
 ) -> None:

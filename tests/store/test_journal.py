@@ -106,6 +106,7 @@ def test_a_launch_needs_its_lock(provisioned: Site) -> None:
     assert caught.value.detail == "unlocked"
 
 
+@pytest.mark.spec("620.scope1.i")
 def test_stale_files_go_before_a_launch(provisioned: Site) -> None:
     stale = ["control.sock", CAPABILITY, "outcome.json", "console.log", ".tmpAb3dE6", f".{RUNTIME}.{'0' * 32}.tmp"]
     for name in stale:
@@ -281,6 +282,7 @@ def test_a_configuration_is_synced_with_its_directory(site: Site, monkeypatch: p
     assert len(calls) == 2
 
 
+@pytest.mark.spec("620.goal.2")
 @pytest.mark.spec("620.scope1.m")
 def test_a_configuration_is_the_callers_bytes(provisioned: Site) -> None:
     with provisioned.lock() as locked:

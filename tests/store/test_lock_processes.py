@@ -37,6 +37,7 @@ def removed(site: Site) -> None:
     assert not site.path().exists()
 
 
+@pytest.mark.spec("620.scope6.a")
 @pytest.mark.spec("620.acc.12")
 @pytest.mark.case("T41")
 def test_processes_exclude_each_other_through_provisions_and_removals(site: Site) -> None:

@@ -25,6 +25,7 @@ def remove(site: Site, deadline: Deadline | None = None) -> None:
         assert not locked.is_held
 
 
+@pytest.mark.spec("620.scope1.i", "620.acc.16")
 @pytest.mark.spec("620.scope6.h")
 @pytest.mark.spec("620.scope6.j")
 def test_a_removal_deletes_in_its_order(provisioned: Site) -> None:
@@ -53,6 +54,7 @@ def test_a_removal_deletes_in_its_order(provisioned: Site) -> None:
     ]
 
 
+@pytest.mark.spec("620.acc.16")
 @pytest.mark.case("T43")
 @pytest.mark.parametrize(
     "names",

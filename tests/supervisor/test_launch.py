@@ -53,6 +53,7 @@ def test_a_launch_passes_its_steps_in_order(provisioned: Site) -> None:
     assert provisioned.listing() == FAILED
 
 
+@pytest.mark.spec("620.scope3.b")
 @pytest.mark.spec("656.spawn.a")
 @pytest.mark.spec("656.spawn.b")
 @pytest.mark.spec("656.spawn.c")

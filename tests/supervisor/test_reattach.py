@@ -53,6 +53,7 @@ def test_no_record_and_no_journal(provisioned: Site) -> None:
         assert (found.record, found.recovery) == (None, None)
 
 
+@pytest.mark.spec("622.scope5.a")
 @pytest.mark.spec("620.scope3.n")
 @pytest.mark.case("T04")
 def test_a_record_of_an_earlier_boot_is_exited_without_any_probe(
@@ -177,6 +178,7 @@ def test_a_zombie_is_exited(recorded: Site) -> None:
     os.waitpid(child, 0)
 
 
+@pytest.mark.spec("622.scope5.a")
 @pytest.mark.spec("620.scope3.l")
 @pytest.mark.spec("620.acc.9")
 def test_a_verified_process_of_the_same_runtime_is_live(recorded: Site) -> None:
@@ -195,6 +197,7 @@ def test_a_verified_process_of_the_same_runtime_is_live(recorded: Site) -> None:
         assert recorded.steps == []
 
 
+@pytest.mark.spec("622.scope5.a", "622.acc.16")
 @pytest.mark.spec("620.scope3.m")
 @pytest.mark.spec("620.acc.9")
 @pytest.mark.parametrize("part", list(IdentityPart))

@@ -76,6 +76,7 @@ def forbidden(_: Vmm, __: Deadline) -> None:
     pytest.fail("the guest was spoken to")
 
 
+@pytest.mark.spec("620.scope3.o")
 @pytest.mark.spec("656.tests.k")
 @pytest.mark.spec("656.stop.a")
 def test_a_graceful_step_gets_the_vmm_and_the_deadline(provisioned: Site, vmm_of: Maker) -> None:
@@ -163,6 +164,7 @@ def test_a_forced_stop_says_forced(
     assert provisioned.listing() == STOPPED
 
 
+@pytest.mark.spec("622.scope5.c")
 def test_a_forced_step_that_does_not_end_it_times_out(provisioned: Site, vmm_of: Maker) -> None:
     acting = Scripted(on_force=False)
     assert isinstance(vmm_of(acting).stop(quiet, past(), 0.01), TimedOut)
@@ -302,6 +304,7 @@ def test_a_deaf_vmm_is_ended_by_force_alone(provisioned: Site) -> None:
     assert "signal" not in provisioned.path(LOG).read_text()
 
 
+@pytest.mark.spec("622.acc.16")
 @pytest.mark.spec("656.tests.f")
 @pytest.mark.spec("622.scope5.b")
 def test_a_mismatched_vmm_is_stopped_by_force_alone(provisioned: Site) -> None:

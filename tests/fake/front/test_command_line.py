@@ -56,6 +56,8 @@ def test_the_order_of_options_does_not_matter(stand: Stand) -> None:
     assert stand.cmdline() == BASIC.format(net="", addresses="")
 
 
+@pytest.mark.case("T50")
+@pytest.mark.spec("622.scope6.a", "622.scope6.d", "622.acc.19", "card.4")
 @pytest.mark.parametrize("letter", ["x", "é"])
 @pytest.mark.parametrize(("length", "status"), [(2046, 0), (2047, 0), (2048, 1)])
 def test_the_limit_counts_bytes_after_the_last_token(stand: Stand, letter: str, length: int, status: int) -> None:
@@ -81,6 +83,7 @@ def test_the_older_limit(stand: Stand, length: int, status: int) -> None:
     assert outcome.status == status, outcome.log
 
 
+@pytest.mark.spec("622.scope6.a")
 def test_network_and_share_tokens_count(stand: Stand) -> None:
     (stand.path / "share").mkdir()
     extra = "mount=/mnt/share,@/share,rw"

@@ -153,6 +153,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.spec("622.acc.19")
 @pytest.mark.parametrize("tokens", REFUSED.values(), ids=REFUSED.keys())
 def test_a_wrong_token_is_refused(machines: Any, distro: Block, tokens: str) -> None:
     with pytest.raises(Unmountable):

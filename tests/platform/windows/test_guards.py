@@ -142,6 +142,7 @@ def test_two_who_look_at_a_claim_don_t_take_each_other_for_the_vmm(box: files.Di
 # --- images ---
 
 
+@pytest.mark.spec("622.acc.5")
 @pytest.mark.case("T55")
 @pytest.mark.spec("622.scope3.c")
 def test_a_guarded_image_can_t_be_written_renamed_or_removed(root: Path) -> None:

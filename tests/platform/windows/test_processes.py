@@ -64,6 +64,7 @@ def test_a_wait_ends_at_its_deadline(python) -> None:
         assert not pin.wait(Deadline.after(0.05))
 
 
+@pytest.mark.spec("620.scope3.f")
 def test_a_process_that_isn_t_a_child_is_ended_through_its_pin(python) -> None:
     grandparent = python(
         "import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
@@ -128,6 +129,7 @@ def test_the_boot_is_named_the_same_in_every_process(python) -> None:
     assert child.stdout.readline().decode().strip() == process.boot_identity()
 
 
+@pytest.mark.spec("656.tests.i")
 @pytest.mark.case("T08")
 @pytest.mark.case("T03")
 def test_a_process_that_refuses_to_be_looked_at_is_unknown_and_runs_on(python) -> None:

@@ -82,6 +82,7 @@ def object_of(fd: int) -> list[str]:
     return [found.volume, found.file]
 
 
+@pytest.mark.spec("620.scope3.c", "620.acc.7", "656.spawn.g")
 @pytest.mark.spec("656.spawn.f")
 def test_the_child_gets_the_allowed_handles_and_no_other(launcher: Launcher) -> None:
     allowed, kept = launcher.file("allowed"), launcher.file("kept")
@@ -106,7 +107,7 @@ def test_the_child_gets_the_allowed_handles_and_no_other(launcher: Launcher) -> 
             os.close(fd)
 
 
-@pytest.mark.spec("656.spawn.i")
+@pytest.mark.spec("656.spawn.h")
 @pytest.mark.case("T34")
 def test_concurrent_spawns_that_allow_the_same_handle_all_pass_it_on(launcher: Launcher) -> None:
     shared = launcher.file("shared")
@@ -187,6 +188,7 @@ def test_a_command_line_over_the_limit_is_refused_by_its_length(streams: tuple[i
     assert refused(streams, [], [program, longest[:-1] + "\U0001f600"]).detail == "too-long"
 
 
+@pytest.mark.spec("656.spawn.g")
 def test_a_program_that_isn_t_there_leaves_nothing_inheritable(streams: tuple[int, int]) -> None:
     with pytest.raises(LaunchFailed) as told:
         spawn.spawn(["nvx-no-such-program"], stdin=streams[0], output=streams[1], allowed=[], cwd=os.getcwd())
@@ -239,6 +241,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.spec("620.acc.7", "656.spawn.i", "656.tests.h")
 @pytest.mark.case("T35")
 @pytest.mark.parametrize(
     ("allowed", "asked", "survives"),

@@ -1,0 +1,69 @@
+"""``nvx-ref image`` on its own, and the verification that ``provision`` and ``run`` do by themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from harness import images
+
+LAYER = ("--format", "erofs")
+
+
+def nvx_ref(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "nvx_ref", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.fixture
+def distro(tmp_path: Path) -> Path:
+    return Path(images.unpack(str(tmp_path / "images")).erofs)
+
+
+def write_manifest(distro: Path) -> None:
+    digest = sha256(distro.read_bytes()).hexdigest()
+    manifest = {"format": 1, "artifact": distro.name, "artifact_sha256": digest, "packages": []}
+    path = distro.with_name(distro.name + ".manifest.json")
+    path.write_text(json.dumps(manifest))
+    path.chmod(0o400)
+
+
+@pytest.mark.spec("622p1.goal.2", "622p1.scope9", "622p1.scope4.a")
+def test_looking_verifying_and_binding_are_operations_of_their_own(distro: Path) -> None:
+    distro.parent.chmod(0o700)
+    distro.chmod(0o400)
+    write_manifest(distro)
+    before = {path: path.stat().st_mtime_ns for path in distro.parent.iterdir()}
+    seen = json.loads(nvx_ref("image", "inspect", str(distro), *LAYER).stdout)
+    assert seen["identity"] == images.EROFS_UUID
+    said = nvx_ref("image", "verify", str(distro), *LAYER).stdout
+    assert said == f"accepted; {distro.stat().st_size} bytes hashed\n"
+    named = (str(distro), *LAYER, "--identity", images.EROFS_UUID)
+    verified = json.loads(nvx_ref("image", "bind", *named).stdout)
+    assert verified["identity"] == images.EROFS_UUID
+    assert json.loads(nvx_ref("image", "bind", *named, "--staged").stdout) == verified
+    assert {path: path.stat().st_mtime_ns for path in distro.parent.iterdir()} == before
+
+
+@pytest.mark.spec("622p1.goal.3", "622p1.goal.2")
+@pytest.mark.parametrize("command", ["provision", "run", "run --dry-run", "image verify"])
+def test_a_manifest_beside_a_distro_is_verified(distro: Path, tmp_path: Path, command: str) -> None:
+    artifacts = images.write_artifacts(str(tmp_path / "artifacts"))
+    write_manifest(distro)
+    with distro.open("ab") as layer:
+        layer.write(b"x")
+    words = [str(distro), *LAYER]
+    if command != "image verify":
+        words = ["--distro", *words, "--ram-upper", "--artifacts", artifacts.directory]
+    if command == "provision":
+        words += ["--state-dir", str(tmp_path / "state" / "box")]
+    refused = nvx_ref(*command.split(), *words)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "the layer isn't the one that its manifest describes" in refused.stderr
+    assert not (tmp_path / "state").exists()
