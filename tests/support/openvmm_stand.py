@@ -155,8 +155,9 @@ class Stand:
         return self.finish()
 
     def evidence(self, kind: str | None = None) -> list[dict[str, Any]]:
-        lines = [line for path in self.path.glob("*.jsonl") for line in path.read_text().splitlines()]
-        events: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        lines = [line for path in self.path.glob("*.jsonl") for line in path.read_text().splitlines(keepends=True)]
+        # The last line may still be on its way.
+        events: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n")]
         return [event for event in events if kind in (None, event["kind"])]
 
     def cmdline(self) -> str:
