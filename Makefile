@@ -6,7 +6,7 @@ WINE_TESTS ?= tests/platform/windows
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv scenarios test unit lint types goldens wine clean
+.PHONY: help venv scenarios test unit nightly lint types goldens wine clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -27,6 +27,9 @@ test: lint types unit scenarios ## Everything: lint, types, unit tests, scenario
 
 unit: $(STAMP) ## The tests of the three packages
 	$(BIN)/python -m pytest tests -n $(JOBS)
+
+nightly: $(STAMP) ## A million random records in place of ten thousand
+	NVX_RANDOM_RECORDS=1000000 $(BIN)/python -m pytest tests/fake/machine/test_nvxs.py
 
 lint: $(STAMP) ## Style, formatting and import arrows
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ def render() -> str:
         letter = f"-{short[name]}, " if name in short else "    "
         lines.append(f"  {letter}--{name}" + (f" <{value}>" if value else ""))
     lines += ["  -h, --help", "  -V, --version", ""]
-    lines += ["Unsupported here (snapshot and restore; refused with status 1):"]
+    lines += ["Unsupported here (snapshot, restore, restore that validates without rewriting; refused with status 1):"]
     lines += [f"      --{name}" for name in names_of(SNAPSHOT)]
     lines += ["", "Known, and refused by the microVM profile or by this stand-in (status 1):"]
     lines += [f"      --{name}" for name in (*NOT_WITH_AUTH, *names_of(FOREIGN))]

@@ -182,6 +182,7 @@ def test_help_lists_every_option_and_what_is_unsupported(stand: Stand) -> None:
     for name, _ in stand.base():
         assert f"--{name}" in shown
     assert "--restore-snapshot" in shown.partition("Unsupported here")[2]
+    assert "restore that validates without rewriting" in shown
 
 
 def test_an_error_before_help_comes_first(stand: Stand) -> None:
