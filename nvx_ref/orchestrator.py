@@ -214,9 +214,10 @@ class Orchestrator:
             self._observe(Step.STOP_LOCKED)
             try:
                 identity = _identity(_configuration(locked))
-            except errors.NvxError:
+            except errors.NvxError as error:
                 # The runtime's metadata is gone. Ending a verified VMM by force needs none of it.
                 if force_within is None:
+                    error.hint = error.hint or "restore it, or stop by force, which needs none of it"
                     raise
                 identity = UNKNOWN_RUNTIME
             verdict = supervisor.reattach(locked, identity, supervisor.peer_probe, deadline=deadline)

@@ -24,7 +24,7 @@ from nvx_ref.cli.output import Progress, write_output
 from nvx_ref.cli.types import Seconds
 from nvx_ref.configuration import configure, dry_run, one_shot
 from nvx_ref.deadline import Deadline
-from nvx_ref.errors import Refused
+from nvx_ref.errors import Refused, SessionFailed
 from nvx_ref.nvxc import ExecRequest
 from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.outcome import check_destination, encode_exec_report, publish
@@ -93,7 +93,11 @@ def exec(  # noqa: A001 - the command's name
     wanted = ExecRequest(argv=(program, *arguments), **exec_options(options))
     if report is not None:
         check_destination(report)
-    result = orchestrator.exec(name, wanted, deadline=Deadline.after(timeout), output=write_output)
+    try:
+        result = orchestrator.exec(name, wanted, deadline=Deadline.after(timeout), output=write_output)
+    except SessionFailed as error:
+        error.hint = error.hint or "ask status what became of the VM"
+        raise
     if report is not None:
         publish(report, encode_exec_report(result.category, result.status))
     return result.status

@@ -15,7 +15,7 @@ from harness.sut.adapter import AdapterGuest
 from nvx_ref.configuration import SandboxConfiguration, SandboxRequest, configure
 from nvx_ref.control import NvxcGuest
 from nvx_ref.deadline import Deadline
-from nvx_ref.errors import LaunchFailed, Refused
+from nvx_ref.errors import LaunchFailed, NotFound, Refused, VmmExited
 from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.plan import GuestKind, MappingPolicy, Share
 from nvx_ref.steps import Step
@@ -164,3 +164,15 @@ def test_a_share_may_not_hold_the_state_directory_that_is_to_be(
     assert caught.value.detail == "protected"
     assert os.listdir(outer) == []
     Orchestrator(root).provision("box", configuration, deadline=soon())
+
+
+def test_a_stop_without_the_runtime_s_metadata_says_what_needs_none_of_it(
+    request_: SandboxRequest, root: str, tmp_path: Path
+) -> None:
+    orchestrator = Orchestrator(root)
+    orchestrator.provision("box", configure(request_), deadline=soon())
+    (tmp_path / "artifacts" / "SHA256SUMS").unlink()
+    with pytest.raises(NotFound, match=r"SHA256SUMS.*stop by force, which needs none of it"):
+        orchestrator.stop("box", deadline=soon())
+    with pytest.raises(VmmExited):
+        orchestrator.stop("box", deadline=soon(), force_within=1)

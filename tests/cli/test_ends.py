@@ -1,4 +1,4 @@
-"""Ctrl-C is answered with one word and status 130, from the first instant on."""
+"""How a command ends early: Ctrl-C is answered with one word and status 130, a broken session with where to look."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nvx_ref.cli.program import run_command
+from nvx_ref.errors import SessionFailed
 from nvx_ref.orchestrator import Orchestrator
 
 
@@ -34,3 +35,14 @@ def test_while_it_works(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setattr(Orchestrator, "status", interrupted)
     assert run_command(["status", "--state-dir", "box"]) == 130
     assert capsys.readouterr() == ("", "Interrupted\n")
+
+
+def test_a_session_that_breaks_says_where_to_look(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise SessionFailed("the peer closed the session", subject="NVXS")
+
+    monkeypatch.setattr(Orchestrator, "exec", broken)
+    assert run_command(["exec", "--state-dir", "box", "--", "/bin/true"]) == 1
+    assert capsys.readouterr() == ("", "error: NVXS: the peer closed the session; ask status what became of the VM\n")
