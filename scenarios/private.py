@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 
@@ -34,6 +35,9 @@ class Files:
     def copy(self, role: str, name: str) -> str:
         """Make one more copy of a file, and return its path."""
         path = os.path.join(self.place, f"{role}.{name}")
+        # An earlier copy can't be written to, and may be somewhere else by now.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         shutil.copyfile(self._sources[role], path)
         os.chmod(path, 0o600 if role == "scratch" else 0o444)
         return path

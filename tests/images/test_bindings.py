@@ -310,6 +310,7 @@ def test_each_part_of_a_seal_fails_alone(
 @pytest.mark.case("T54")
 @pytest.mark.parametrize("how", ["rewrite", "replace", "relink", "touch", "append"])
 def test_a_changed_image_is_stale(erofs: Path, tmp_path: Path, how: str) -> None:
+    erofs.chmod(0o644)
     other = shutil.copy2(erofs, tmp_path / "other.erofs")
     binding = verify_distro(str(erofs), format=EROFS)
     if how == "rewrite":

@@ -107,7 +107,7 @@ def test_click_is_imported_by_the_command_line_alone() -> None:
 @pytest.mark.spec("620.goal.2", "620.scope3.o", "620.scope4.d")
 def test_arrows_run_downwards() -> None:
     run = subprocess.run(
-        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"],
         cwd=ROOT,
         capture_output=True,
         text=True,
