@@ -42,12 +42,15 @@ def listen_elsewhere(server: socket, *, stay: bool) -> int:
     The child holds neither the log nor anything else of ours. It ends with this process, or at once unless `stay`.
     """
     reader, writer = os.pipe()
+    told, ready = os.pipe()
     child = os.fork()
     if child:
         os.close(reader)
+        os.close(ready)
+        os.read(told, 1)
+        os.close(told)
         if stay:
             _KEPT.append(writer)
-            _wait_until_listening(server)
         else:
             os.close(writer)
             os.waitpid(child, 0)
@@ -57,7 +60,8 @@ def listen_elsewhere(server: socket, *, stay: bool) -> int:
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
-        _close_all_but({0, 1, 2, reader})
+        _close_all_but({0, 1, 2, reader, ready})
+        os.close(ready)
         if stay:
             os.read(reader, 1)
     finally:
@@ -76,13 +80,6 @@ def end_first_thread(rest: Callable[[], None]) -> None:
     number = EXIT_CALL[os.uname().machine]
     _thread.start_new_thread(rest, ())
     call(number, 0)
-
-
-def _wait_until_listening(server: socket) -> None:
-    import socket as sockets  # noqa: PLC0415
-
-    while not server.getsockopt(sockets.SOL_SOCKET, sockets.SO_ACCEPTCONN):
-        os.sched_yield()
 
 
 def _close_all_but(kept: set[int]) -> None:
