@@ -167,11 +167,25 @@ class Channel:
         return ", ".join(here) or f"no fake on the channel of pid {os.getpid()}"
 
 
+_reserved: dict[str, socket.socket] = {}
+
+
+def place(root: str) -> str:
+    """Choose where a test's channel is: a socket in its directory, or a port of this machine where there are none."""
+    if sys.platform != "win32":
+        return os.path.join(root, "channel")
+    listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+    address = "{}:{}".format(*listener.getsockname())
+    _reserved[address] = listener
+    return address
+
+
 def _listener(path: str) -> socket.socket:
     if sys.platform == "win32":
-        raise HarnessError("the fake's channel needs UNIX sockets")
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen(BACKLOG)
+        listener = _reserved.pop(path)
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen(BACKLOG)
     listener.setblocking(False)
     return listener

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness import channel as channels
 from harness import python, witness
 from harness.channel import Channel
 from harness.deadline import Clock, until
@@ -116,7 +117,7 @@ class World:
         slug = re.sub(r"[^\w.-]+", "-", label).strip("-")[:80]
         self._evidence_directory = os.path.join(settings.directory, "evidence", f"{slug}-{self.token[:4]}")
         self.evidence = Evidence(self._evidence_directory, root=self.state)
-        channel = os.path.join(self.root, "channel")
+        channel = channels.place(self.root)
         self.vmm = backend.begin(self.root, token=self.token, channel=channel, evidence=os.path.join(self.root, "fake"))
         self.host = witness.host()
         self.processes = Processes(self.host, needle=self.vmm.needle, token=self.token, root=self.state)

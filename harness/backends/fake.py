@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import TYPE_CHECKING, cast
 
 from harness import images, python
@@ -22,7 +23,7 @@ class Fake:
     """See :class:`harness.backends.contract.Backend`."""
 
     name = "fake"
-    hypervisor = "kvm"
+    hypervisor = "whp" if sys.platform == "win32" else "kvm"
 
     def artifacts(self, directory: str) -> Artifacts:
         """Write a release layout once."""

@@ -7,13 +7,11 @@ hold the harness up.
 
 from __future__ import annotations
 
-import os
-import selectors
-import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
 from harness.errors import Finding, HarnessError, Late
+from harness.sut.answers import answers_of
 from harness.sut.protocol import Answer, Args, Hello, Hit, decode, encode, mapping, read_hello
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from harness.sut.process import Source
     from harness.witness.contract import Host, Pin
 
-CHUNK = 65536
 Crash = tuple[str, int]
 """A step or event, and the hit at which it is meant."""
 
@@ -73,8 +70,7 @@ class Program:
         self._pin: Pin = pin
         self._requests = self._child.requests
         self._answers = self._child.answers
-        self._open = True
-        _unblock(self._answers.fileno())
+        self._said = answers_of(self._answers)
 
     def __enter__(self) -> Self:
         return self
@@ -211,11 +207,7 @@ class Program:
 
     def _read(self, where: str, deadline: Deadline, passed: tuple[Hit, ...] = ()) -> dict[str, object]:
         while not self._lines:
-            with selectors.DefaultSelector() as selector:
-                if self._open:
-                    selector.register(self._answers, selectors.EVENT_READ)
-                selector.register(self._pin.fileno(), selectors.EVENT_READ)
-                ready = selector.select(deadline.remaining())
+            ready = self._said.wait(self._pin, deadline)
             if self._drain():
                 continue
             if self._pin.has_exited():
@@ -230,15 +222,13 @@ class Program:
 
     def _drain(self) -> bool:
         """Read what there is; tell whether there was anything."""
-        try:
-            data = os.read(self._answers.fileno(), CHUNK)
-        except BlockingIOError:
+        data = self._said.read()
+        if data is None:
             return False
-        self._open = bool(data)
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         self.transcript += [b"< " + line + b"\n" for line in lines]
         self._lines.extend(decode(line) for line in lines)
-        return self._open
+        return bool(data)
 
     def _finish(self) -> int:
         self._status = self._child.wait()
@@ -333,9 +323,3 @@ class Operation:
                 self._program.done()
             case message:
                 raise HarnessError(f"{self.where}: the orchestrator said {message!r}")
-
-
-def _unblock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        raise HarnessError("the answers of an orchestrator come through a pipe that can be waited for")
-    os.set_blocking(descriptor, False)

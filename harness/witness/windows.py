@@ -1,0 +1,310 @@
+"""The witnesses' look at Windows: the kernel's table of processes, their own parameters, and handles."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import TYPE_CHECKING, Self
+
+assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
+
+from harness.errors import HarnessError  # noqa: E402
+from harness.witness.contract import Descriptor, Stat  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from harness.deadline import Deadline
+
+ENDED_BY_HARNESS = 0xDEAD
+
+_LOOK = 0x1000 | 0x10_0000
+_READ = 0x10 | 0x40
+_TERMINATE = 1
+_TABLE, _BASIC = 5, 0
+_NEXT, _CREATED, _NAME_LENGTH, _NAME, _NUMBER, _PARENT = 0, 32, 56, 64, 80, 88
+_PARAMETERS, _STANDARD, _COMMAND = 0x20, 0x20, 0x70
+_DISK = 1
+_SAME_ACCESS = 2
+_SIGNALLED, _LONGEST = 0, 2**31 - 1
+_READ_ATTRIBUTES_AND_DATA, _SHARE_READ_AND_DELETE, _OPEN_EXISTING = 0x8000_0000, 5, 3
+_SHARING_VIOLATION, _INVALID = 32, 87
+_LENGTH_MISMATCH = 0xC000_0004
+
+_kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+_shell32 = ctypes.WinDLL("shell32", use_last_error=True)
+_ntdll = ctypes.WinDLL("ntdll")
+_handle = ctypes.c_ssize_t
+for _name, _result, _arguments in (
+    ("OpenProcess", _handle, [ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32]),
+    ("CloseHandle", ctypes.c_int, [_handle]),
+    ("TerminateProcess", ctypes.c_int, [_handle, ctypes.c_uint32]),
+    ("GetExitCodeProcess", ctypes.c_int, [_handle, ctypes.c_void_p]),
+    ("GetCurrentProcess", _handle, []),
+    ("GetFileType", ctypes.c_uint32, [_handle]),
+    ("GetFileInformationByHandle", ctypes.c_int, [_handle, ctypes.c_void_p]),
+    ("WaitForMultipleObjects", ctypes.c_uint32, [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32]),
+    ("CreateEventW", _handle, [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_wchar_p]),
+    ("SetEvent", ctypes.c_int, [_handle]),
+    ("ResetEvent", ctypes.c_int, [_handle]),
+    ("GetProcessTimes", ctypes.c_int, [_handle, *[ctypes.c_void_p] * 4]),
+    ("GetSystemTimeAsFileTime", None, [ctypes.c_void_p]),
+    ("ReadProcessMemory", ctypes.c_int, [_handle, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
+    (
+        "DuplicateHandle",
+        ctypes.c_int,
+        [_handle, _handle, _handle, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32],
+    ),
+    (
+        "CreateFileW",
+        _handle,
+        [ctypes.c_wchar_p, *[ctypes.c_uint32] * 2, ctypes.c_void_p, *[ctypes.c_uint32] * 2, _handle],
+    ),
+    ("LocalFree", ctypes.c_void_p, [ctypes.c_void_p]),
+):
+    getattr(_kernel32, _name).restype = _result
+    getattr(_kernel32, _name).argtypes = _arguments
+_ntdll.NtQueryInformationProcess.argtypes = [_handle, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
+_shell32.CommandLineToArgvW.restype = ctypes.POINTER(ctypes.c_wchar_p)
+
+
+def _wait(handles: Sequence[int], deadline: Deadline | None) -> int | None:
+    """Wait for one of the handles; None once the deadline has passed. Without a deadline: look once."""
+    array = (_handle * len(handles))(*handles)
+    while True:
+        left = 0 if deadline is None else min(deadline.milliseconds(), _LONGEST)
+        found = int(_kernel32.WaitForMultipleObjects(len(handles), array, False, left))
+        if found < len(handles):
+            return found
+        if deadline is None or deadline.expired():
+            return None
+
+
+class Event:
+    """An event that one thread rings and another waits for, beside other handles."""
+
+    def __init__(self) -> None:
+        self._handle: int = _kernel32.CreateEventW(None, True, False, None)
+
+    def ring(self) -> None:
+        """Signal it."""
+        _kernel32.SetEvent(self._handle)
+
+    def clear(self) -> None:
+        """Unsignal it."""
+        _kernel32.ResetEvent(self._handle)
+
+    def wait(self, others: Sequence[int], deadline: Deadline, *, alone: bool = False) -> bool:
+        """Wait for it or one of the others, or for these alone; False once the deadline has passed."""
+        return _wait([*([] if alone else [self._handle]), *others], deadline) is not None
+
+
+class WindowsPin:
+    """A process held by a handle; see :class:`harness.witness.contract.Pin`."""
+
+    __slots__ = ("_handle", "pid", "start")
+
+    def __init__(self, pid: int, handle: int, start: int) -> None:
+        self.pid = pid
+        self.start = start
+        self._handle = handle
+
+    def has_exited(self) -> bool:
+        """Look at the handle."""
+        return _wait([self._handle], None) is not None
+
+    def wait(self, deadline: Deadline) -> bool:
+        """Wait for the exit event."""
+        return _wait([self._handle], deadline) is not None
+
+    def end(self) -> None:
+        """Terminate it; the number is its own as long as it is held."""
+        strong = _kernel32.OpenProcess(_TERMINATE, False, self.pid)
+        if strong:
+            _kernel32.TerminateProcess(strong, ENDED_BY_HARNESS)
+            _kernel32.CloseHandle(strong)
+
+    def reap(self) -> int | None:
+        """Return its exit code; nothing has to be taken off a table."""
+        code = ctypes.c_uint32()
+        if not self.has_exited() or not _kernel32.GetExitCodeProcess(self._handle, ctypes.byref(code)):
+            return None
+        return code.value
+
+    def fileno(self) -> int:
+        """Return the handle."""
+        return self._handle
+
+    def close(self) -> None:
+        """Close the handle."""
+        handle, self._handle = self._handle, 0
+        if handle:
+            _kernel32.CloseHandle(handle)
+
+
+class WindowsHost:
+    """See :class:`harness.witness.contract.Host`."""
+
+    def adopt_orphans(self) -> None:
+        """Nothing adopts orphans on Windows: processes are found by their arguments and their logs."""
+
+    def pin(self, pid: int) -> WindowsPin | None:
+        """Open a handle, then read the creation time of what it holds."""
+        handle = _kernel32.OpenProcess(_LOOK, False, pid)
+        if not handle:
+            if ctypes.get_last_error() == _INVALID:
+                return None
+            raise HarnessError(f"pid {pid} can't be held: {ctypes.WinError(ctypes.get_last_error())}")
+        times = (ctypes.c_uint64 * 4)()
+        _kernel32.GetProcessTimes(handle, *(ctypes.addressof(times) + 8 * number for number in range(4)))
+        return WindowsPin(pid, handle, times[0])
+
+    def now(self) -> int:
+        """Return the time in which the kernel notes creations."""
+        found = ctypes.c_uint64()
+        _kernel32.GetSystemTimeAsFileTime(ctypes.byref(found))
+        return found.value
+
+    def processes(self) -> list[int]:
+        """List the kernel's table."""
+        return [stat.pid for stat in _table()]
+
+    def stat(self, pid: int) -> Stat | None:
+        """Look into the kernel's table."""
+        return next((stat for stat in _table() if stat.pid == pid), None)
+
+    def arguments(self, pid: int) -> list[str]:
+        """Read its command line from its own parameters, and split it as its runtime does."""
+        with _Opened(pid) as process:
+            try:
+                length, _, address = process.parameters(_COMMAND, "HH4xQ")
+                raw = process.read(address, length)
+            except OSError:
+                return []
+        text = raw.decode("utf-16-le", "surrogatepass")
+        if not text.strip():
+            return []
+        count = ctypes.c_int()
+        words = _shell32.CommandLineToArgvW(ctypes.c_wchar_p(text), ctypes.byref(count))
+        found = [words[number] or "" for number in range(count.value)]
+        _kernel32.LocalFree(words)
+        return found
+
+    def descriptors(self, pid: int) -> list[Descriptor] | None:
+        """Return its standard handles, which are the ones that its parameters name."""
+        with _Opened(pid) as process:
+            try:
+                handles = process.parameters(_STANDARD, "QQQ")
+            except OSError:
+                return None
+            found = [(number, handle, process.file(handle)) for number, handle in enumerate(handles)]
+        return [Descriptor(number, *where, f"handle {handle:#x}") for number, handle, where in found if where]
+
+    def holders(self, device: int, inode: int, among: Iterable[int] | None = None) -> list[int]:
+        """Look through the standard handles of every process that this user may look at."""
+        return [
+            pid
+            for pid in (self.processes() if among is None else among)
+            if any(one.device == device and one.inode == inode for one in self.descriptors(pid) or ())
+        ]
+
+    def is_locked(self, path: str) -> bool | None:
+        """Open it without sharing writes, which a single write handle of anybody forbids."""
+        handle = _kernel32.CreateFileW(
+            path, _READ_ATTRIBUTES_AND_DATA, _SHARE_READ_AND_DELETE, None, _OPEN_EXISTING, 0, 0
+        )
+        if handle == -1:
+            return True if ctypes.get_last_error() == _SHARING_VIOLATION else None
+        _kernel32.CloseHandle(handle)
+        return False
+
+    def explain(self, pid: int) -> str:
+        """Collect what the kernel says."""
+        return "\n".join([f"pid {pid}", f"arguments {self.arguments(pid)!r}", f"stat {self.stat(pid)}"])
+
+    def mounts(self, below: str) -> list[str]:
+        """Windows mounts nothing over a test's directory."""
+        del below
+        return []
+
+    def sockets(self, below: str) -> list[str]:
+        """Endpoints are pipes, which go with their server."""
+        del below
+        return []
+
+
+class _Opened:
+    """A process whose parameters can be read, or nothing."""
+
+    def __init__(self, pid: int) -> None:
+        self._handle: int = _kernel32.OpenProcess(_LOOK | _READ, False, pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle:
+            _kernel32.CloseHandle(self._handle)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read its memory."""
+        buffer = ctypes.create_string_buffer(size)
+        if not self._handle or not _kernel32.ReadProcessMemory(self._handle, address, buffer, size, None):
+            raise ctypes.WinError(ctypes.get_last_error())
+        return buffer.raw
+
+    def parameters(self, offset: int, layout: str) -> tuple[int, ...]:
+        """Read a part of its parameters."""
+        import struct  # noqa: PLC0415 - small
+
+        basic = (ctypes.c_size_t * 6)()
+        if not self._handle or _ntdll.NtQueryInformationProcess(self._handle, _BASIC, basic, 48, None) < 0:
+            raise OSError("it can't be looked at")
+        where = int.from_bytes(self.read(basic[1] + _PARAMETERS, 8), "little")
+        return struct.unpack(f"<{layout}", self.read(where + offset, struct.calcsize(f"<{layout}")))
+
+    def file(self, handle: int) -> tuple[int, int] | None:
+        """Return the volume and index of the file that one of its handles means, None if it means none."""
+        copied = _handle()
+        here = _kernel32.GetCurrentProcess()
+        value = ctypes.c_ssize_t(handle).value
+        if not handle or not _kernel32.DuplicateHandle(
+            self._handle, value, here, ctypes.byref(copied), 0, False, _SAME_ACCESS
+        ):
+            return None
+        try:
+            information = (ctypes.c_uint32 * 13)()
+            if _kernel32.GetFileType(copied.value) != _DISK or not _kernel32.GetFileInformationByHandle(
+                copied.value, information
+            ):
+                return None
+            return information[7], information[11] << 32 | information[12]
+        finally:
+            _kernel32.CloseHandle(copied.value)
+
+
+def _table() -> list[Stat]:
+    size = 1 << 18
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        status = _ntdll.NtQuerySystemInformation(_TABLE, buffer, size, None)
+        if status >= 0:
+            break
+        if status & 0xFFFF_FFFF != _LENGTH_MISMATCH or size > 1 << 26:
+            raise HarnessError("the table of processes can't be read")
+        size *= 2
+    base = ctypes.addressof(buffer)
+    raw = buffer.raw
+    found: list[Stat] = []
+    offset = 0
+    while True:
+        step, length, created, name, pid, parent = (
+            int.from_bytes(raw[offset + at : offset + at + width], "little")
+            for at, width in ((_NEXT, 4), (_NAME_LENGTH, 2), (_CREATED, 8), (_NAME, 8), (_NUMBER, 8), (_PARENT, 8))
+        )
+        start = name - base
+        text = raw[start : start + length].decode("utf-16-le", "replace") if 0 <= start < size else ""
+        found.append(Stat(pid, text, "R", parent, 0, created))
+        if not step:
+            return [stat for stat in found if stat.pid]
+        offset += step
