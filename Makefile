@@ -2,7 +2,8 @@
 PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
-WINE_TESTS ?= tests/platform/windows
+WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows scenarios/test_cold_boot.py \
+	scenarios/test_restart_same_identity.py scenarios/test_interrupted_launch.py scenarios/test_lifecycle.py
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 

@@ -39,6 +39,9 @@ PATTERNS = (
 )
 """What is replaced wherever it stands, in this order."""
 
+BELOW = re.compile(r"<(?:ROOT|ARTIFACTS)>(?:\\{1,2}[\w.+-]+)+")
+"""A path below a named place, as Windows writes it, in JSON or not: its separators are written as everywhere."""
+
 
 class Goldens:
     """The goldens of one checkout.
@@ -46,10 +49,12 @@ class Goldens:
     Args:
         directory: Where they are.
         update: Whether to write instead of comparing.
+        system: The directory in there that holds this system's own, for texts that aren't the same on all.
     """
 
-    def __init__(self, directory: str, *, update: bool = False) -> None:
+    def __init__(self, directory: str, *, update: bool = False, system: str | None = None) -> None:
         self._directory = directory
+        self._own = None if system is None else os.path.join(directory, system)
         self._update = update
         self._places: list[tuple[str, str]] = []
 
@@ -61,10 +66,10 @@ class Goldens:
     def normal(self, text: str) -> str:
         """Return the text with everything replaced that differs from run to run."""
         for place, name in self._places:
-            text = text.replace(place, name)
+            text = text.replace(place, name).replace(place.replace("\\", "\\\\"), name)
         for pattern, replacement in PATTERNS:
             text = pattern.sub(replacement, text)
-        return text
+        return BELOW.sub(lambda found: re.sub(r"\\+", "/", found[0]), text)
 
     def check(self, name: str, text: str | Iterable[str]) -> None:
         """Compare a text, or lines, with a golden.
@@ -80,9 +85,12 @@ class Goldens:
         lines = text if isinstance(text, str) else "".join(f"{line}\n" for line in text)
         found = self.normal(lines if lines.endswith("\n") or not lines else f"{lines}\n")
         path = os.path.join(self._directory, *name.split("/"))
+        own = None if self._own is None else os.path.join(self._own, *name.split("/"))
         if self._update:
-            self._write(path, found)
+            self._update_one(path, own, found)
             return
+        if own is not None and os.path.exists(own):
+            path = own
         try:
             with open(path, encoding="utf-8", newline="") as file:
                 expected = file.read()
@@ -92,6 +100,21 @@ class Goldens:
             lines_of = (expected.splitlines(keepends=True), found.splitlines(keepends=True))
             diff = "".join(difflib.unified_diff(*lines_of, f"goldens/{name}", "found"))
             raise AssertionError(f"differs from its golden {name} (--update-goldens writes it):\n{diff}")
+
+    def _update_one(self, path: str, own: str | None, text: str) -> None:
+        """Write a golden: this system's own only where the common one says something else."""
+        if own is None:
+            self._write(path, text)
+            return
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                common = file.read()
+        except FileNotFoundError:
+            common = None
+        if common != text:
+            self._write(own, text)
+        elif os.path.exists(own):
+            os.unlink(own)
 
     def _write(self, path: str, text: str) -> None:
         if os.path.relpath(path, self._directory).startswith(FROZEN + os.sep):

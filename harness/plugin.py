@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.errors import Unavailable
-from harness.settings import BACKENDS, Settings, session_directory
+from harness.settings import BACKENDS, Settings, own_goldens, session_directory, system_name
 from harness.table import GROUPS, PROPERTY, Table, words
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     config = terminalreporter.config
     table = config.stash[TABLE]
     if table:
-        terminalreporter.section(f"scenarios on {config.stash[SETTINGS].backend}")
+        terminalreporter.section(f"scenarios on {config.stash[SETTINGS].backend}{system_name()}")
         for line in table.lines():
             terminalreporter.write_line(line)
     if fault := config.stash.get(REPORT_FAULT, ""):
@@ -234,7 +234,7 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
     from harness.goldens import Goldens
 
     settings = request.config.stash[SETTINGS]
-    found = Goldens(str(request.config.rootpath / "goldens"), update=settings.update_goldens)
+    found = Goldens(str(request.config.rootpath / "goldens"), update=settings.update_goldens, system=own_goldens())
     if "world" in request.fixturenames:
         here: World = request.getfixturevalue("world")
         for place, name in here.names().items():

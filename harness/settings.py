@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ class Settings:
 
 def short_root() -> str:
     """Return the shortest writable directory for temporary files: socket paths have 107 bytes in all."""
+    if sys.platform == "win32":
+        return tempfile.gettempdir()
     for place in ("/tmp", tempfile.gettempdir()):  # noqa: S108 - private directories are made below it
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
             return place
@@ -45,3 +48,27 @@ def short_root() -> str:
 def session_directory() -> str:
     """Return the name of a directory that nobody has, for all the files of one run."""
     return os.path.join(short_root(), f"nvx-{os.urandom(4).hex()}")
+
+
+def own_goldens() -> str | None:
+    """Return the directory below the goldens for texts that only this system says."""
+    return "windows" if sys.platform == "win32" else None
+
+
+def system_name() -> str:
+    """Return what the final table calls this system, with a comma before it: nothing on Linux.
+
+    Wine isn't Windows, and what ran there says so.
+    """
+    if sys.platform != "win32":
+        return ""
+    return ", Windows (Wine)" if under_wine() else ", Windows"
+
+
+def under_wine() -> bool:
+    """Tell whether this Windows is Wine's."""
+    if sys.platform != "win32":
+        return False
+    import ctypes  # noqa: PLC0415 - on Windows only
+
+    return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")

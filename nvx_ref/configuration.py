@@ -7,7 +7,6 @@ bindings and where the artifacts are: never a descriptor, never the runtime iden
 from __future__ import annotations
 
 import os
-import shlex
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
@@ -49,6 +48,7 @@ from nvx_ref.plan import (
     plan_shares,
 )
 from nvx_ref.plan.argv import Endpoints, Files, render
+from nvx_ref.platform import words as commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -166,7 +166,7 @@ def split_command(text: str) -> tuple[str, ...]:
         Refused: It is empty, or a quotation isn't closed.
     """
     try:
-        words = tuple(shlex.split(text))
+        words = tuple(commands.split_command(text))
     except ValueError as error:
         raise Refused(f"the command can't be split: {error}", subject="--openvmm", detail="openvmm") from error
     if not words:

@@ -78,6 +78,10 @@ def expect_allowlist(world: World, box: Sandbox, vm: Vm) -> None:
         pytest.skip(f"the VMM's descriptors: {UNSEEN}")
     named = {int(number) for word in vm.argv() for number in re.findall(r"/proc/self/fd/(\d+)", word)}
     objects = {one.number: (one.device, one.inode) for one in table}
+    if world.host.ownership_is_a_handle and box.scratch is not None:
+        owning = [number for number, what in objects.items() if number > 2 and what == box.object(box.scratch)]
+        world.expect("the VMM's handles that own the scratch", expected=1, found=len(owning))
+        named |= set(owning)
     world.expect("the VMM's descriptors", expected=sorted({0, 1, 2} | named), found=sorted(objects))
     log = box.object(box.path("openvmm.log"))
     world.expect("the VMM's output", expected=(log, log), found=(objects[1], objects[2]))

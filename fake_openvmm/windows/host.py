@@ -33,6 +33,7 @@ CAPABILITY_LENGTH = 32
 _PIPE = re.compile(r"//\./pipe/openvmm-microvm-[A-Za-z0-9._-]+")
 _KIND_PIPE, _KIND_DISK = 3, 1
 _HIGHEST = 4096
+_PARAMETERS, _DIRECTORY = 0x20, 0x48
 _ACCESS_VIOLATION = 0xC000_0005
 _ENDED_FROM_OUTSIDE = 1
 
@@ -50,10 +51,11 @@ def descriptors() -> list[list[int]]:
     Take it before anything else is opened: it shows what was inherited, beside what the interpreter opened itself.
     """
     table: list[list[int]] = []
+    own = _directory_handle()
     flags = ctypes.c_uint32()
     information = (ctypes.c_uint32 * 13)()
     for handle in range(4, _HIGHEST, 4):
-        if not _kernel32.GetHandleInformation(handle, ctypes.byref(flags)):
+        if handle == own or not _kernel32.GetHandleInformation(handle, ctypes.byref(flags)):
             continue
         kind = _kernel32.GetFileType(handle)
         if kind == _KIND_DISK and _kernel32.GetFileInformationByHandle(handle, information):
@@ -61,6 +63,16 @@ def descriptors() -> list[list[int]]:
         elif kind == _KIND_PIPE:
             table.append([handle, 0, 0, flags.value])
     return table
+
+
+def _directory_handle() -> int:
+    """The handle of the working directory, which every process has of its own."""
+    basic = (ctypes.c_size_t * 6)()
+    ctypes.WinDLL("ntdll").NtQueryInformationProcess(
+        ctypes.c_ssize_t(_kernel32.GetCurrentProcess()), 0, basic, ctypes.sizeof(basic), None
+    )
+    parameters = ctypes.c_size_t.from_address(basic[1] + _PARAMETERS).value
+    return ctypes.c_size_t.from_address(parameters + _DIRECTORY).value
 
 
 def facts() -> dict[str, object]:

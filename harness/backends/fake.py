@@ -94,7 +94,13 @@ class FakeVm:
     def descriptors(self) -> list[Descriptor] | None:
         """Return the table that it took before it opened anything."""
         rows = cast("list[list[object]]", self._first("descriptors").get("table") or [])
-        return [Descriptor(_number(row[0]), _number(row[1]), _number(row[2]), "") for row in rows]
+        # Where descriptors are handles, the standard ones are told by their values.
+        standard = cast("list[object]", self._first("start").get("standard") or [])
+        found: list[Descriptor] = []
+        for row in rows:
+            numbers = [number for number, handle in enumerate(standard) if handle == row[0]] or [_number(row[0])]
+            found += [Descriptor(number, _number(row[1]), _number(row[2]), "") for number in numbers]
+        return found
 
     def attachments(self) -> list[Attachment] | None:
         """Return what its broker made ready."""

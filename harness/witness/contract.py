@@ -83,6 +83,11 @@ class Pin(Protocol):
 class Host(Protocol):
     """The operating system as the witnesses see it."""
 
+    @property
+    def ownership_is_a_handle(self) -> bool:
+        """Whether a VMM inherits the ownership of its scratch as a handle of its own, named by no argument."""
+        ...
+
     def adopt_orphans(self) -> None:
         """Become the parent of every descendant whose parent ends."""
         ...

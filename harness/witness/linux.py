@@ -82,6 +82,8 @@ class LinuxPin:
 class LinuxHost:
     """See :class:`harness.witness.contract.Host`."""
 
+    ownership_is_a_handle = False
+
     def adopt_orphans(self) -> None:
         """Make this process a subreaper."""
         libc = ctypes.CDLL(None, use_errno=True)

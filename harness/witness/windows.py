@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from typing import TYPE_CHECKING, Self
 
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
+
+import msvcrt  # noqa: E402
 
 from harness.errors import HarnessError  # noqa: E402
 from harness.witness.contract import Descriptor, Stat  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import BinaryIO
 
     from harness.deadline import Deadline
 
@@ -28,6 +32,7 @@ _DISK = 1
 _SAME_ACCESS = 2
 _SIGNALLED, _LONGEST = 0, 2**31 - 1
 _READ_ATTRIBUTES_AND_DATA, _SHARE_READ_AND_DELETE, _OPEN_EXISTING = 0x8000_0000, 5, 3
+_SHARE_ALL = 7
 _SHARING_VIOLATION, _INVALID = 32, 87
 _LENGTH_MISMATCH = 0xC000_0004
 
@@ -145,6 +150,8 @@ class WindowsPin:
 class WindowsHost:
     """See :class:`harness.witness.contract.Host`."""
 
+    ownership_is_a_handle = True
+
     def adopt_orphans(self) -> None:
         """Nothing adopts orphans on Windows: processes are found by their arguments and their logs."""
 
@@ -231,6 +238,14 @@ class WindowsHost:
         """Endpoints are pipes, which go with their server."""
         del below
         return []
+
+
+def open_shared(path: str) -> BinaryIO:
+    """Open a file to be read, whatever others do to it meanwhile."""
+    handle = _kernel32.CreateFileW(path, _READ_ATTRIBUTES_AND_DATA, _SHARE_ALL, None, _OPEN_EXISTING, 0, 0)
+    if handle == -1:
+        raise ctypes.WinError(ctypes.get_last_error())
+    return os.fdopen(msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_NOINHERIT), "rb")
 
 
 class _Opened:

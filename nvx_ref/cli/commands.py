@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import Any
 
 import click
@@ -28,6 +27,7 @@ from nvx_ref.errors import Refused, SessionFailed
 from nvx_ref.nvxc import ExecRequest
 from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.outcome import check_destination, encode_exec_report, publish
+from nvx_ref.platform.words import show_command
 
 
 class _InOrder(click.Group):
@@ -151,7 +151,7 @@ def run(timeout: float, report: str | None, only_print: bool, explain: bool, **o
         check_destination(report)
     configuration = configure(request(options), progress=Progress())
     command, budget = dry_run(configuration, report=report)
-    click.echo(f">> {shlex.join(command)}")
+    click.echo(f">> {show_command(command)}")
     if explain:
         for part in budget.parts:
             text = part.text.strip()

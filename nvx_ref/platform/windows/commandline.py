@@ -56,6 +56,49 @@ def quote(word: str) -> str:
     return "".join(parts)
 
 
+def split(text: str) -> list[str]:
+    """Take a text apart as the C runtime does, all words by the rule of arguments.
+
+    Raises:
+        ValueError: A quotation isn't closed.
+    """
+    words: list[str] = []
+    word: list[str] | None = None
+    quoted = False
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if character in " \t\n" and not quoted:
+            if word is not None:
+                words.append("".join(word))
+                word = None
+            position += 1
+            continue
+        word = [] if word is None else word
+        if character == "\\":
+            end = position
+            while text[end : end + 1] == "\\":
+                end += 1
+            count = end - position
+            position = end
+            if text[end : end + 1] != '"':
+                word.append("\\" * count)
+                continue
+            word.append("\\" * (count // 2))
+            if count % 2:
+                word.append('"')
+                position += 1
+            continue
+        if character == '"':
+            quoted = not quoted
+        else:
+            word.append(character)
+        position += 1
+    if quoted:
+        raise ValueError("No closing quotation")
+    return words if word is None else [*words, "".join(word)]
+
+
 def _quote_program(word: str) -> str:
     # The first word is read by a simpler rule, in which a backslash is never special.
     if '"' in word:
