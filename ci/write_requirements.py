@@ -91,6 +91,18 @@ def page(ids: Sequence[Id], found: Mapping[Id, Sequence[str]], why: Mapping[Id, 
     return "\n".join(lines) + "\n"
 
 
+def entries(text: str) -> dict[str, set[str]]:
+    """Return what a page says of each id, whatever the order: two branches that each add a test merge line by line."""
+    found: dict[str, set[str]] = {}
+    told: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith("- "):
+            told = found.setdefault(line, set())
+        elif line.startswith("    - "):
+            told.add(line)
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Write the page; say what is wrong and return 1 if something is."""
     ids, found, why = known(), carriers(), reasons()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ci.write_requirements import COMMAND, PAGE, ROOT, carried, carriers, faults, known, page, reasons
+from ci.write_requirements import COMMAND, PAGE, ROOT, carried, carriers, entries, faults, known, page, reasons
 from scenarios.contract import CONTRACT, MARKERS
 
 SHARED = ROOT.parent / "shared" / "contract"
@@ -27,7 +27,18 @@ def test_every_id_exists_and_has_a_test_or_a_reason() -> None:
 
 
 def test_the_page_of_requirements_is_current() -> None:
-    assert PAGE.read_text() == page(known(), carriers(), reasons()), f"run {COMMAND}"
+    expected = page(known(), carriers(), reasons())
+    assert entries(PAGE.read_text()) == entries(expected), f"run {COMMAND}"
+    assert PAGE.read_text().partition("\n- ")[0] == expected.partition("\n- ")[0], f"run {COMMAND}"
+
+
+def test_a_page_is_current_in_any_order_and_stale_by_one_line() -> None:
+    ids = [("spec", "a"), ("case", "T1")]
+    text = page(ids, {ids[0]: ["x", "y"]}, {ids[1]: "needs a moon"})
+    assert entries(text) == {"- a": {"    - `x`", "    - `y`"}, "- T1": {"    - No test: needs a moon"}}
+    assert entries(text.replace("    - `x`\n    - `y`\n", "    - `y`\n    - `x`\n")) == entries(text)
+    for line in ("    - `y`\n", "- T1\n"):
+        assert entries(text.replace(line, "")) != entries(text)
 
 
 def test_markers_are_found_wherever_they_count() -> None:
