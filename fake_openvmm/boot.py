@@ -97,7 +97,7 @@ def _mount_layer(layer: Layer, fd: int, tools: Tools) -> Json:
             found = facts["diskGuid"] = disk.guid
             device = disk.partition
         else:
-            device = Device(fd, block=tools.knobs.integer("block_size", 0))
+            device = Device(fd, block=tools.knobs.integer("blockSize", 0))
             found = read_erofs(device)
         facts["uuid"] = read_erofs(device)
     except Unmountable as error:

@@ -64,7 +64,7 @@ FRONT = {
 }
 
 GUEST = {
-    "block_size": INTEGER,  # logical blocks of a raw EROFS image, 512 or 4096
+    "blockSize": INTEGER,  # logical blocks of a raw EROFS image, 512 or 4096
     "boot_delay_ms": INTEGER,  # until the guest's driver starts the console; no host is accepted before
     "attach_delay_ms": INTEGER,  # from there until the agent attaches; a host gets WAIT
     "never_attaches": FLAG,  # the agent never attaches

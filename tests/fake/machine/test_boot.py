@@ -69,7 +69,7 @@ def test_a_gpt_gives_its_block_size_and_its_first_used_entry(
 
 
 def test_a_raw_image_has_the_block_size_of_the_side_file(machines: Any, distro: Block) -> None:
-    guest = started(machines, line("nvx_layer=distro,0xd0003000,erofs", RAM), distro, block_size=4096)
+    guest = started(machines, line("nvx_layer=distro,0xd0003000,erofs", RAM), distro, blockSize=4096)
     layers: Any = guest.facts["layers"]
     assert layers[0]["blockSize"] == 4096
 
