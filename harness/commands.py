@@ -36,10 +36,12 @@ def commands() -> None:
     """Tools around the scenarios; the scenarios themselves run by `pytest scenarios/`."""
 
 
-@commands.command()
+@commands.command(short_help="Make a demonstration to type along.")
 @click.argument("directory", metavar="DIR")
 def demo(directory: str) -> None:
     """Make DIR with everything that a sandbox on the bundled fake needs, and print the commands of its life."""
+    if not directory:
+        raise HarnessError("DIR: the path is empty; name a new directory")
     root = os.path.abspath(directory)
     if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
         raise HarnessError(f"{root}: exists and isn't an empty directory; name another one")
@@ -76,7 +78,7 @@ def demo(directory: str) -> None:
     click.echo(DEMO.format(directory=root, lines="\n".join(f"    {line}" for line in lines)), nl=False)
 
 
-@commands.command()
+@commands.command(short_help="Tell which backends can run here.")
 def doctor() -> None:
     """Tell which backends can run the scenarios here and what the others lack."""
     click.echo(f"python {sys.version.split()[0]} ({python.interpreter()})")
@@ -109,7 +111,10 @@ def run_command(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted", err=True)
         return INTERRUPTED
-    except (click.ClickException, HarnessError, OSError) as error:
+    except OSError as error:
+        click.echo(f"error: {error.filename or 'the output'}: {error.strerror}", err=True)
+        return 1
+    except (click.ClickException, HarnessError) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         click.echo(f"error: {text}", err=True)
         return 1

@@ -29,6 +29,18 @@ def test_doctor_names_every_backend_and_what_it_lacks() -> None:
     assert all(": missing " in line for line in lines[1:])
 
 
+@pytest.mark.parametrize(
+    ("directory", "said"),
+    [("", "error: DIR: the path is empty; name a new directory\n"), (f"{os.devnull}/x", f"error: {os.devnull}/x: ")],
+)
+def test_a_directory_that_can_t_be_made_is_named(directory: str, said: str) -> None:
+    done = nvx_harness("demo", directory)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(said)
+    assert "Errno" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="nvx-demo-", dir=short_root()) as place:
