@@ -17,12 +17,13 @@ import pytest
 
 from harness.errors import Unavailable
 from harness.settings import BACKENDS, Settings, own_goldens, session_directory, system_name
-from harness.table import GROUPS, PROPERTY, Table, words
+from harness.table import FIGURES, GROUPS, PROPERTY, Table, words
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from harness.backends.contract import Backend
+    from harness.crash.sweep import Sweep
     from harness.goldens import Goldens
     from harness.world import World
 
@@ -136,6 +137,8 @@ def pytest_runtest_makereport(
     world = item.stash.get(WORLD, None)
     if world is None:
         return report
+    if call.when == "call" and item.get_closest_marker("crash"):
+        report.user_properties.append((FIGURES, world.crash_figures(violated=report.failed)))
     evidence = world.keep() if report.failed else ""
     for name, value in report.user_properties:
         if name == PROPERTY and isinstance(value, dict):
@@ -226,6 +229,16 @@ def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
         left = here.close()
         if left:
             pytest.fail(left, pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def sweep(pytestconfig: pytest.Config, backend: Backend) -> Iterator[Sweep]:
+    """What runs crash cells, with everything that the cells of this worker share."""
+    from harness.crash.sweep import Sweep, golden_path, open_bench, options_of
+
+    settings = pytestconfig.stash[SETTINGS]
+    with open_bench(settings, backend) as bench:
+        yield Sweep(bench, golden_path(str(pytestconfig.rootpath / "goldens")), options_of(settings, started=False))
 
 
 @pytest.fixture

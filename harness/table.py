@@ -7,6 +7,7 @@ same with and without parallel workers, and printed once.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 
 PROPERTY = "nvx"
 """The name of the property that a scenario's report carries."""
+
+FIGURES = "nvx-figures"
+"""The name of the property that a sweep's report carries: its figures by name."""
+
+COUNTED = ("crashPoints", "violations", "cellsFired", "processesStarted")
+"""The figures of the report: where orchestrators were crashed, what was held against them, how many of the cells fired,
+and how many processes were really started for it."""
 
 GROUPS = ("c3", "c4", "c5", "c6", "c7", "crash", "command_line", "image_swap", "lifecycle", "windows")
 """The markers that make a test a scenario, in the table's order."""
@@ -56,6 +64,7 @@ class Table:
 
     def __init__(self) -> None:
         self._cells: dict[str, Cell] = {}
+        self.figures: Counter[str] = Counter()
         self._cut = False
 
     def __bool__(self) -> bool:
@@ -72,6 +81,8 @@ class Table:
         for name, value in properties:
             if name == PROPERTY and isinstance(value, dict):
                 self._note(_cell(cast("dict[str, object]", value)), outcome, reason)
+            if name == FIGURES and isinstance(value, dict):
+                self.figures.update(cast("dict[str, int]", value))
 
     def lose(self, node: str, backend: str, reason: str) -> None:
         """Take a test whose worker died in it, which ends the run; what it would have said of itself is lost.
@@ -102,7 +113,7 @@ class Table:
         counts = [f"{sum(cell.outcome == word for cell in self.cells())} {word}" for word in ("pass", "fail", "skip")]
         total = f"{_count(len(rows), 'scenario')}, {_count(len(self._cells), 'cell')}"
         cut = ["the run was cut short: what isn't listed was not run"] if self._cut else []
-        return [*lines, f"{total}: {', '.join(counts)}", *cut]
+        return [*lines, *self._counted(), f"{total}: {', '.join(counts)}", *cut]
 
     def report(self, *, backend: str, orchestrator: str) -> str:
         """Return the report as JSON text.
@@ -112,7 +123,8 @@ class Table:
             orchestrator: The command of the orchestrator under test, or ``reference``.
         """
         cells = [asdict(cell) for cell in self.cells()]
-        document = {"format": REPORT_FORMAT, "backend": backend, "orchestrator": orchestrator, "cells": cells}
+        head = {"format": REPORT_FORMAT, "backend": backend, "orchestrator": orchestrator}
+        document = {**head, **{name: self.figures[name] for name in COUNTED}, "cells": cells}
         return json.dumps(document, indent=2) + "\n"
 
     def _note(self, cell: Cell, outcome: str, reason: str) -> None:
@@ -123,6 +135,13 @@ class Table:
         # A failed phase is the last word; a later phase that passes takes nothing back.
         if known.outcome in {"", "pass"}:
             known.outcome, known.reason = word, reason
+
+    def _counted(self) -> list[str]:
+        points, violations, fired, started = (self.figures[name] for name in COUNTED)
+        if not points:
+            return []
+        cells = f"{_count(points, 'crash point')}, {fired} of them fired, {_count(started, 'process', 'es')} started"
+        return [f"{cells}: {_count(violations, 'violation')}"]
 
     def _rows(self) -> list[list[Cell]]:
         rows: dict[tuple[str, str, str], list[Cell]] = {}
@@ -193,8 +212,8 @@ def _reasons(cells: list[Cell]) -> list[str]:
     return lines
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def _count(number: int, word: str, ending: str = "s") -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}{ending}"
 
 
 def _parameters(cell: Cell) -> str:

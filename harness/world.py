@@ -26,6 +26,7 @@ from harness.deadline import Clock, until
 from harness.errors import Finding, HarnessError, Late
 from harness.sut.process import Started
 from harness.sut.program import Program
+from harness.table import COUNTED
 from harness.witness.evidence import Evidence
 from harness.witness.leftovers import Places, sweep
 from harness.witness.processes import Processes
@@ -201,7 +202,7 @@ class World:
         """Return where processes of the test adapter's orchestrator come from, for :meth:`orchestrator`."""
         command = python.write_script(
             os.path.join(self.root, "adapter.py"),
-            packages=("harness", "nvx_ref", "msgspec"),
+            packages=("nvx_ref", "harness", "msgspec"),
             body="from harness.sut.adapter import main\n\nsys.exit(main())\n",
         )
         return Started(command, environment=self.environment())
@@ -212,7 +213,7 @@ class World:
         else:
             command = python.write_script(
                 os.path.join(self.root, "reference.py"),
-                packages=("harness", "nvx_ref", "msgspec"),
+                packages=("nvx_ref", "harness", "msgspec"),
                 body="from harness.sut.reference import main\n\nsys.exit(main())\n",
             )
         return Started(command, environment=self.environment())
@@ -298,6 +299,16 @@ class World:
             self.keep()
             self._left = "\n".join(["the test left behind:", *(f"  {line}" for line in left)])
         return self._left
+
+    def crash_figures(self, *, violated: bool) -> dict[str, int]:
+        """Return what the report counts of this test.
+
+        Args:
+            violated: Whether a witness holds anything against the orchestrator.
+        """
+        crashes = sum(program.crashes for program in self._programs)
+        started = len(self._programs) + len(self.vmm.vms())
+        return dict(zip(COUNTED, (crashes, int(violated), crashes, started), strict=True))
 
     def keep(self) -> str:
         """Keep the evidence of the test, which nobody needs of one that passes, and return its directory."""

@@ -23,6 +23,7 @@ CONTRACT: dict[str, str] = {
 OTHERS: dict[str, str] = {
     "test_command_line": "command_line",
     "test_image_swap": "image_swap",
+    "test_crash_points": "crash",
     "test_interrupted_launch": "crash",
     "test_every_step": "crash",
     "test_lifecycle": "lifecycle",

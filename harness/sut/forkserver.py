@@ -33,7 +33,7 @@ MESSAGE = 64 * 1024
 STREAMS = 3
 """What each child gets: the ends of its requests, its answers and its error output."""
 
-PRELOADED = ("selectors", "signal", "socket", "subprocess", "warnings")
+PRELOADED = ("encodings.utf_16_le", "selectors", "signal", "socket", "subprocess", "warnings")
 """What the reference imports at its first launch: imported by the template, so that no cell meets it."""
 
 BODY = "from harness.sut.forkserver import serve\n\nserve({control})\n"
@@ -58,7 +58,7 @@ class Template:
         with theirs:
             command = python.write_script(
                 os.path.join(directory, "template.py"),
-                packages=("harness", "nvx_ref", "msgspec"),
+                packages=("nvx_ref", "harness", "msgspec"),
                 body=BODY.format(control=theirs.fileno()),
                 first=first,
             )

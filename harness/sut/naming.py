@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 BOX, STORE, TEST = ".", "..", "~"
 """The sandbox's directory, the directory that holds it, and what is beside that."""
@@ -21,7 +25,7 @@ _OBJECTS = (
 _WORDS = (
     (re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"), "ID"),
     (re.compile(r"^/proc/\d+(?=/|$)"), "/proc/PID"),
-    (re.compile(r"^/proc/(self|PID)/fd/\d+"), r"/proc/\1/fd/N"),
+    (re.compile(r"^/proc/(?:self|PID)/(fd|fdinfo)/\d+"), r"/proc/self/\1/N"),
     (re.compile(r"(?<=\.tmp)[A-Za-z0-9]{6}$"), "XXXXXX"),
     # One word in a shell, and nothing that an id uses itself.
     (re.compile(r"[\s#'\"\\$`!*?<>|&;(){}\[\]]"), "_"),
@@ -34,11 +38,12 @@ class Namer:
     Args:
         root: The directory that holds the sandboxes.
         name: The sandbox.
+        places: Other directories by name, looked at first.
     """
 
-    def __init__(self, root: str, name: str) -> None:
+    def __init__(self, root: str, name: str, places: Mapping[str, str] | None = None) -> None:
         box = os.path.join(root, name)
-        self._places = ((box, BOX), (root, STORE), (os.path.dirname(root), TEST))
+        self._places = (*(places or {}).items(), (box, BOX), (root, STORE), (os.path.dirname(root), TEST))
 
     def path(self, path: str) -> str:
         """Return the stable name of a path, or of what a descriptor is said to mean."""

@@ -7,6 +7,7 @@ hold the harness up.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from harness.sut.answers import answers_of
 from harness.sut.protocol import Answer, Args, Hello, Hit, decode, encode, mapping, read_hello
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Self
 
     from harness.deadline import Deadline
@@ -59,6 +60,7 @@ class Program:
         self._buffer = b""
         self._lines: deque[dict[str, object]] = deque()
         self._next = 0
+        self.crashes = 0
         self._running: Operation | None = None
         self._child = source.begin(errors=errors, cwd=cwd)
         self._status: int | None = None
@@ -144,11 +146,13 @@ class Program:
         if way == "kill":
             running.wait_paused(deadline)
             self.kill(deadline)
+            self.crashes += 1
             return tuple(running.passed)
         try:
             answer = running.answer(deadline)
         except ProgramEnded as ended:
             if ended.passed and ended.passed[-1] == Hit(*at):
+                self.crashes += 1
                 return ended.passed
             raise
         where = f"{running.op} crashed at {Hit(*at)}"
@@ -175,6 +179,11 @@ class Program:
             self._pin.end()
         self._finish()
         return willing
+
+    def conversation(self) -> frozenset[str]:
+        """Return what its descriptors of this conversation mean, as the kernel calls it: ``pipe:[7]``."""
+        ends = (self._requests.fileno(), self._answers.fileno())
+        return frozenset(os.readlink(f"/proc/self/fd/{end}") for end in ends)
 
     def has_exited(self) -> bool:
         """Tell whether its process has ended."""
@@ -290,11 +299,24 @@ class Operation:
         Raises:
             ProgramEnded: The program ended before that.
         """
-        while Hit(*at) not in self.passed:
+        return self.reach_any([at], deadline) is not None
+
+    def reach_any(self, points: Iterable[Crash], deadline: Deadline) -> Crash | None:
+        """Wait until it announces one of several steps or events, and return that; None if it ends before that.
+
+        One that it announced earlier is returned at once.
+
+        Raises:
+            ProgramEnded: The program ended before that.
+        """
+        wanted = [*points]
+        while True:
+            for point in wanted:
+                if Hit(*point) in self.passed:
+                    return point
             if self._ended is not None:
-                return False
+                return None
             self._step(deadline)
-        return True
 
     def resume(self) -> None:
         """Let it go on from where it is held."""

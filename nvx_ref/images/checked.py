@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import TYPE_CHECKING, NoReturn, final
 
@@ -10,6 +9,7 @@ from nvx_ref.errors import Refused
 from nvx_ref.images.paths import about, kept_path
 from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
+from nvx_ref.platform.descriptors import let_go
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -68,7 +68,7 @@ class CheckedFile(metaclass=_NoPublicConstructor):
         """Give the descriptor back. A second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            let_go(fd)
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +136,7 @@ def _check_kind(checked: CheckedFile, device: bool) -> None:  # noqa: FBT001
 
 def _reopen(checked: CheckedFile) -> None:
     again = files.open_scratch(checked.proc_path) if checked.writable else files.open_image(checked.proc_path)
-    os.close(again)
+    let_go(again)
 
 
 def check_plain(path: str, what: str) -> CheckedFile:

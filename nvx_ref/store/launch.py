@@ -16,6 +16,7 @@ from nvx_ref.errors import AlreadyExists, Indeterminate, NvxError, Refused
 from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.platform import files
 from nvx_ref.platform import process as system
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.steps import Step
 from nvx_ref.store import claim, cleanup, names
 from nvx_ref.store.claim import Claim
@@ -171,7 +172,7 @@ class Launch:
     def _close_log(self) -> None:
         log, self._log = self._log, -1
         if log >= 0:
-            os.close(log)
+            let_go(log)
 
     def _end(self) -> None:
         self._ended = True
@@ -209,7 +210,7 @@ def begin(store: LockedStore, identity: RuntimeIdentity) -> Launch:
         store.observe(Step.START_MARKER_WRITTEN)
     except BaseException:
         if log >= 0:
-            os.close(log)
+            let_go(log)
         # The failure that led here is the one to report; nothing was spawned, so whatever stays is stale.
         with contextlib.suppress(NvxError):
             cleanup.clear_launch(directory, names.JOURNAL)

@@ -9,12 +9,12 @@ by then knows that the sandbox was removed, even if the name has been provisione
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import NamedTuple
 
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Busy, NotFound, NvxError
 from nvx_ref.platform import files
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.store import names
 
 
@@ -131,6 +131,10 @@ def _try(directory: files.Directory, deadline: Deadline, *, created: bool) -> He
         _wait(directory, fd, deadline)
         current = directory.is_current() and files.names_file(directory, names.LOCK, fd)
     except BaseException:
+        if created:
+            # Only if it is empty: whoever has made a lock file in it meanwhile keeps it.
+            with contextlib.suppress(NvxError):
+                directory.remove_self()
         _drop(directory, fd)
         raise
     if current:
@@ -159,12 +163,13 @@ def _renew(held: Held, configuration: str) -> Held:
             raise
     except BaseException:
         if fd >= 0:
-            os.close(fd)
+            let_go(fd)
         release(held, configuration)
         raise
     # Also for the copies of children that another thread forked and that haven't reached their exec.
-    files.unlock(held.fd)
-    os.close(held.fd)
+    with contextlib.suppress(NvxError):
+        files.unlock(held.fd)
+    let_go(held.fd)
     return Held(directory, fd, held.created)
 
 
@@ -176,7 +181,7 @@ def _wait(directory: files.Directory, fd: int, deadline: Deadline) -> None:
 
 def _drop(directory: files.Directory, fd: int) -> None:
     if fd >= 0:
-        os.close(fd)
+        let_go(fd)
     directory.close()
 
 
@@ -197,8 +202,8 @@ def release(held: Held, configuration: str | None) -> None:
             if held.created:
                 held.directory.remove_self()
     finally:
-        try:
-            # Also for the copies of children that another thread forked and that haven't reached their exec.
+        # Also for the copies of children that another thread forked and that haven't reached their exec. Should that
+        # fail, the lock goes with the descriptor, and what was done under it is done.
+        with contextlib.suppress(NvxError):
             files.unlock(held.fd)
-        finally:
-            _drop(held.directory, held.fd)
+        _drop(held.directory, held.fd)

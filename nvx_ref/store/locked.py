@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from nvx_ref.errors import Refused
+from nvx_ref.errors import NvxError, Refused
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.steps import Step
 from nvx_ref.store import cleanup, launch, lock, names, recovery, removal
 from nvx_ref.store.reader import Reader
@@ -70,14 +72,14 @@ class LockedStore(Reader):
             lock.release(held, self.caller.configuration)
         else:
             # An unlock here would be the parent's: the lock belongs to the open file that both share.
-            os.close(held.fd)
+            let_go(held.fd)
             super().close()
 
     def release_removed(self) -> None:
         """Release the lock of a removed sandbox; the directory stays open for its own removal."""
         held = self.require_held()
         self._held = None
-        os.close(held.fd)
+        let_go(held.fd)
 
     def relock(self, deadline: Deadline) -> LockedStore:
         """Lock the same sandbox anew, after this lock was released.
@@ -92,7 +94,8 @@ class LockedStore(Reader):
     def write_configuration(self, data: bytes) -> None:
         """Write the caller's configuration record: with it the sandbox is provisioned.
 
-        After a crash or a power cut the old or the new record is there, whole.
+        After a crash or a power cut the old or the new record is there, whole. A first one that can't be made to
+        survive a power cut isn't left there either: the sandbox isn't provisioned.
 
         Raises:
             Refused: It is over :data:`nvx_ref.store.records.MAX_CONFIGURATION` bytes, or can't be written.
@@ -104,8 +107,16 @@ class LockedStore(Reader):
                 subject=self.path_of(self.caller.configuration),
                 detail="too-long",
             )
-        self.directory.replace(self.caller.configuration, data, durable=True)
+        name = self.caller.configuration
+        first = self.directory.stat(name) is None
         cleanup.remove_staged(self.directory)
+        try:
+            self.directory.replace(name, data, durable=True)
+        except BaseException:
+            if first:
+                with contextlib.suppress(NvxError):
+                    self.directory.remove(name)
+            raise
 
     def begin_launch(self, identity: RuntimeIdentity) -> Launch:
         """Begin a launch: stale files go, then capability, log, claim and marker are there (620.scope2.a, c).

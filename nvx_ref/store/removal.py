@@ -8,12 +8,12 @@ provision takes over.
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
 from nvx_ref.errors import AlreadyExists, ForeignEntries, Indeterminate, NvxError, Refused, TimedOut
 from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.steps import Step
 from nvx_ref.store import claim, cleanup, names
 from nvx_ref.store.claim import Claim
@@ -137,4 +137,4 @@ def _take_over(directory: files.Directory, caller: names.CallerFiles) -> None:
         cleanup.remove_staged(directory)
         directory.remove(names.LOCK)
     finally:
-        os.close(fd)
+        let_go(fd)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Indeterminate, LaunchFailed, NvxError, Refused, VmmExited
 from nvx_ref.platform import spawn
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.process import ProcessRef
 from nvx_ref.steps import Step
 from nvx_ref.supervisor.vmm import Vmm
@@ -91,10 +92,10 @@ def _spawn(locked: LockedStore, begun: Launch, command: VmmCommand) -> Child:
                 cwd=locked.path,
             )
         finally:
-            os.close(capability)
+            let_go(capability)
     finally:
         # From here on the claim is the VMM's alone.
-        os.close(log)
+        let_go(log)
 
 
 def _end_child(locked: LockedStore, begun: Launch, child: Child, error: BaseException) -> None:

@@ -14,8 +14,8 @@ from nvx_ref.platform.contract import ProcessGone, Unpinnable
 
 assert sys.platform == "linux"
 
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.platform.linux import pidfd, procfs
-from nvx_ref.platform.linux.descriptors import let_go
 
 _children: dict[int, OwnChild] = {}
 

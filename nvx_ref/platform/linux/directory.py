@@ -15,7 +15,7 @@ from nvx_ref.platform.failures import failure
 
 assert sys.platform == "linux"
 
-from nvx_ref.platform.linux.descriptors import let_go
+from nvx_ref.platform.descriptors import let_go
 
 if TYPE_CHECKING:
     from types import TracebackType

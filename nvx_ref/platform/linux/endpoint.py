@@ -38,8 +38,8 @@ _SO_PEERCRED = 17
 _SO_PEERPIDFD = 77
 _CREDENTIALS = struct.Struct("iII")
 
-# Not there yet, not served yet, or its backlog is full.
-_NOT_YET = {errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN}
+# Not there yet, not served yet, its backlog is full, or a signal came in between.
+_NOT_YET = {errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.EINTR}
 _CLOSED = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN}
 
 

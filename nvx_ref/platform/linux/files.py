@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 import sys
+from contextlib import suppress
 
 from nvx_ref.errors import NvxError, Refused
 from nvx_ref.platform.contract import FileId, FileKind, FileSeal, FileStat
@@ -14,7 +15,7 @@ from nvx_ref.platform.failures import failure
 
 assert sys.platform == "linux"
 
-from nvx_ref.platform.linux.descriptors import let_go
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.platform.linux.directory import OPEN_DIRECTORY, Directory, identify, kind_of, sync_directory
 from nvx_ref.platform.linux.mounts import read_mounts
 from nvx_ref.platform.linux.ownership import staging_fault, try_own
@@ -277,7 +278,8 @@ def _require_private(found: os.stat_result, path: str) -> None:
 def create_private(path: str) -> tuple[Directory, bool]:
     """Open a private directory, created with its missing parents where it is missing.
 
-    What this creates has mode 0700 whatever the process' umask is, and its name survives a power cut.
+    What this creates has mode 0700 whatever the process' umask is, and its name survives a power cut. If that fails,
+    the directory goes again.
 
     Args:
         path: As for :func:`open_private`.
@@ -290,7 +292,12 @@ def create_private(path: str) -> tuple[Directory, bool]:
     """
     path = _absolute(path)
     created = _make(path)
-    return open_private(path), created
+    try:
+        return open_private(path), created
+    except BaseException:
+        if created:
+            _unmake(path)
+        raise
 
 
 def _make(path: str) -> bool:
@@ -309,9 +316,19 @@ def _make(path: str) -> bool:
             continue
         except OSError as error:
             raise failure(error, path, "create") from error
-        _settle(path)
+        try:
+            _settle(path)
+        except BaseException:
+            _unmake(path)
+            raise
         return True
     raise NvxError("its parents are removed as fast as they are created", subject=path)
+
+
+def _unmake(path: str) -> None:
+    """Take back a directory that this call has created, unless somebody works in it by now."""
+    with suppress(OSError):
+        os.rmdir(path)
 
 
 def _settle(path: str) -> None:

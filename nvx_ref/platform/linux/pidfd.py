@@ -15,8 +15,8 @@ from nvx_ref.platform.failures import describe
 
 assert sys.platform == "linux"
 
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.platform.linux import procfs
-from nvx_ref.platform.linux.descriptors import let_go
 
 _GET_INFO = 0xC040FF0B
 """``PIDFD_GET_INFO``, with the first version of its structure (64 bytes)."""

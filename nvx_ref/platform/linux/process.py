@@ -12,8 +12,8 @@ from nvx_ref.platform.contract import FileId, ProcessGone, ProcessIdentity, Unpi
 
 assert sys.platform == "linux"
 
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.platform.linux import children, pidfd, procfs
-from nvx_ref.platform.linux.descriptors import let_go
 from nvx_ref.platform.linux.directory import identify
 from nvx_ref.platform.linux.procfs import boot_identity, exited_by_number, pid_namespace
 from nvx_ref.platform.linux.waiting import pause, wait_for

@@ -14,7 +14,7 @@ from nvx_ref.platform.failures import describe, hint_for
 
 assert sys.platform == "linux"
 
-from nvx_ref.platform.linux.descriptors import let_go
+from nvx_ref.platform.descriptors import let_go
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _LIMIT = 1 << 16

@@ -15,8 +15,8 @@ from nvx_ref.platform.failures import describe, failure, hint_for
 
 assert sys.platform == "linux"
 
+from nvx_ref.platform.descriptors import let_go
 from nvx_ref.platform.linux import children
-from nvx_ref.platform.linux.descriptors import let_go
 from nvx_ref.platform.linux.process import Pin
 
 if TYPE_CHECKING:

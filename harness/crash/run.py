@@ -1,0 +1,288 @@
+"""Running one cell: crash, look, restart, look, and on to a sandbox that was used again and removed (T10 to T12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.crash import states
+from harness.crash.cells import CALL_KILL, EXIT, KILL, PERSISTENT, Cell, Point
+from harness.crash.scenes import FORCED, scene
+from harness.crash.stage import Stage
+from harness.crash.states import AGAIN, AT, BEGIN, DONE, FAILED, LATER, RESTART
+from harness.deadline import until
+from harness.errors import Finding, HarnessError, Unavailable
+
+if TYPE_CHECKING:
+    from harness.crash.stage import Bench, Ended
+    from harness.crash.states import Allowed, State
+    from harness.crash.trace import Call
+    from harness.sut.protocol import Answer
+
+USABLE = "usable"
+"""The golden's scene of a sandbox that is used once more after it all."""
+
+NOT_PROVISIONED = "NotFound"
+UNKNOWN = "indeterminate"
+TRIES = 3
+"""How often a call's number is looked up anew when another call than the cell's was hit."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a cell.
+
+    Attributes:
+        cell: Its id.
+        fired: Whether the crash, or the error, happened where the cell says.
+        violation: What was found wrong, empty if nothing was.
+        started: Processes that were really started: VMMs, and orchestrators that weren't forked.
+        evidence: Where the evidence of a violation is.
+    """
+
+    cell: str
+    fired: bool = False
+    violation: str = ""
+    started: int = 0
+    evidence: str = ""
+
+
+def run(bench: Bench, allowed: Allowed, cell: Cell, call: Call | None = None) -> Result:
+    """Run one cell.
+
+    Args:
+        bench: What the cells of this worker share.
+        allowed: What each step allows.
+        cell: The cell.
+        call: The cell's call as a counting run has found it; None: it is counted first.
+
+    Returns:
+        Its result: everything that a witness holds against the orchestrator is in it, nothing is raised.
+
+    Raises:
+        Unavailable: This machine can't run such a cell.
+    """
+    result = Result(str(cell))
+    for _ in range(TRIES):
+        try:
+            found = find(bench, cell) if cell.is_call and call is None else call
+            stage = Stage(bench, scene(cell.scene), str(cell))
+        except (Finding, OSError) as error:
+            result.violation = str(error)
+            return result
+        if not _once(stage, allowed, cell, found, result):
+            return result
+        call = None
+    result.violation = f"{cell}: expected that it fires, found that another call was hit {TRIES} times"
+    return result
+
+
+def _once(stage: Stage, allowed: Allowed, cell: Cell, call: Call | None, result: Result) -> bool:
+    """Run a cell once; tell whether another call than the cell's was hit, so that it says nothing."""
+    missed = False
+    try:
+        missed = _Run(stage, allowed, cell, call, result).whole()
+    except Unavailable:
+        stage.discard()
+        raise
+    except (Finding, HarnessError, OSError) as error:
+        result.violation = str(error)
+    if missed:
+        stage.discard()
+    else:
+        _close(stage, result)
+    return missed
+
+
+def _close(stage: Stage, result: Result) -> None:
+    if result.violation:
+        result.evidence = stage.world.keep()
+    result.started += len(stage.world.vmm.vms()) + (0 if stage.bench.source else stage.orchestrators)
+    left = stage.world.close()
+    if left and not result.violation:
+        result.violation = f"{result.cell}: {left}"
+        result.evidence = stage.world.keep()
+
+
+def find(bench: Bench, cell: Cell) -> Call:
+    """Count the calls of the cell's scene, and return the one that the cell is about.
+
+    Raises:
+        Finding: There is none.
+    """
+    for call in count_calls(bench, cell.scene):
+        if Point(call.point, call.hit) == cell.point:
+            return call
+    raise Finding(str(cell), expected="that it fires", found="no such call in a counting run")
+
+
+def count_calls(bench: Bench, name: str) -> list[Call]:
+    """Run a scene under strace, and return its calls.
+
+    Raises:
+        Finding: There is none, or the operation doesn't end as it should.
+    """
+    stage = Stage(bench, scene(name), f"{name}/count-syscalls")
+    try:
+        stage.prepare(traced=True)
+        ended = stage.trace()
+        require_end(stage, ended.answer)
+        calls = ended.trace.calls if ended.trace else []
+    finally:
+        stage.discard()
+    if not any(call.is_own for call in calls):
+        found = "none: nothing was traced of whoever works there"
+        raise Finding(f"{name} counted", expected="system calls on the sandbox", found=found)
+    return calls
+
+
+def require_end(stage: Stage, answer: Answer | None) -> None:
+    """Check that an operation ended as its scene says.
+
+    Raises:
+        Finding: It didn't.
+    """
+    wanted = stage.scene.refused or "success"
+    found = "the orchestrator ended" if answer is None else str(answer)
+    if answer is None or answer.code != stage.scene.refused:
+        raise Finding(f"{stage.where}: {stage.scene.op}", expected=wanted, found=found)
+
+
+class _Run:
+    """One run of a cell on its stage."""
+
+    def __init__(self, stage: Stage, allowed: Allowed, cell: Cell, call: Call | None, result: Result) -> None:
+        self._stage = stage
+        self._allowed = allowed
+        self._cell = cell
+        self._call = call
+        self._result = result
+        # What the golden says of these steps of the scene is allowed now.
+        self._steps: list[str] = []
+
+    def whole(self) -> bool:
+        """Run it; tell whether another call than the cell's was hit, so that it says nothing."""
+        self._stage.prepare(traced=self._cell.is_call)
+        if self._cell.is_call:
+            if self._inject():
+                return True
+        else:
+            self._crash()
+        if self._cell.then is not None:
+            self._crash_again(self._cell.then)
+        verdict = self._restart()
+        self._live_on(verdict)
+        self._stage.require_bystander()
+        return False
+
+    def _crash(self) -> None:
+        cell = self._cell
+        way = KILL if cell.way.endswith(KILL) else EXIT
+        passed = self._stage.strike(cell.point.at, way, audit=cell.is_event)
+        self._result.fired = True
+        self._look(passed[-1] if passed else BEGIN, exactly=not cell.is_event)
+
+    def _inject(self) -> bool:
+        """Kill or fail the cell's call; tell whether another one was hit."""
+        cell, call = self._cell, self._call
+        if call is None:
+            raise HarnessError(f"{cell}: no call")
+        what = "signal=SIGKILL" if cell.way == CALL_KILL else f"error={cell.error}"
+        persistent = PERSISTENT if cell.way.endswith(PERSISTENT) else ""
+        ended = self._stage.trace(f"{call.name}:{what}:when={call.count}{persistent}")
+        if ended.trace is None:
+            raise HarnessError(f"{cell}: no trace")
+        if cell.error is None:
+            return self._killed(ended)
+        if ended.trace.elsewhere:
+            raise HarnessError(f"{cell}: the error hit process {ended.trace.elsewhere[0]} as well, so it says nothing")
+        if call.point not in ended.trace.injected:
+            return True
+        self._result.fired = True
+        self._failed(ended.answer)
+        return False
+
+    def _killed(self, ended: Ended) -> bool:
+        trace = ended.trace
+        if ended.answer is not None or trace is None or trace.killed != [self._stage.program.pid]:
+            return True
+        if trace.last != self._cell.point.name:
+            return True
+        self._result.fired = True
+        self._look(ended.steps[-1].step if ended.steps else BEGIN, exactly=False)
+        return False
+
+    def _failed(self, answer: Answer | None) -> None:
+        """An operation met an error: it failed with a code of the family, or did without what failed."""
+        cell, stage = self._cell, self._stage
+        if answer is None:
+            raise Finding(str(cell), expected="an answer", found="the orchestrator ended")
+        done = answer.code == stage.scene.refused and answer.result.get("verdict") != UNKNOWN
+        if answer.code == "Unexpected" or (cell.error == "EINTR" and not done):
+            wanted = "an error of the family" if answer.code == "Unexpected" else "that a call is made again"
+            raise Finding(str(cell), expected=wanted, found=str(answer))
+        self._look(DONE if done else FAILED, exactly=True)
+
+    def _look(self, step: str, *, exactly: bool) -> State:
+        """Hold what the crash left against what its step allows."""
+        stage, where = self._stage, f"{self._cell}, then a look"
+        stage.require_free(where)
+        state = states.observe(stage, where)
+        if self._cell.then is None or not self._steps:
+            self._steps = [step]
+            kinds: tuple[str, ...] = (AT,) if exactly else (AT, LATER)
+        else:
+            # Between two crashes a recovery may have come to any point between what both leave.
+            self._steps.append(step)
+            kinds = (AT, LATER, RESTART, AGAIN)
+        self._allowed.check(self._cell.scene, self._steps, str(state), where=where, kinds=kinds)
+        return state
+
+    def _crash_again(self, then: Point) -> None:
+        self._look(self._stage.again(then.at).steps[-1].step, exactly=False)
+
+    def _restart(self) -> str:
+        """Start the next orchestrator and have it reattach; return the verdict."""
+        stage, where = self._stage, f"{self._cell}, then reattach"
+        stage.replace_program()
+        verdict = self._verdict()
+        # A VMM that has neither an identity nor an endpoint yet is left alone until it has one, or exits.
+        if verdict == UNKNOWN and self._allowed.allows(self._cell.scene, self._steps, UNKNOWN):
+            until(lambda: self._verdict() != UNKNOWN, stage.world.soon())
+            verdict = self._verdict()
+        if verdict in {"exited", "stopped"}:
+            stage.world.processes.none(where, stage.world.soon())
+        kinds = (RESTART,) if self._cell.then is None else (RESTART, AGAIN)
+        found = f"{verdict}: {states.observe(stage, where)}"
+        self._allowed.check(self._cell.scene, self._steps, found, where=where, kinds=kinds)
+        return verdict
+
+    def _verdict(self) -> str:
+        stage = self._stage
+        answer = stage.program.call("reattach", stage.box.named(), stage.world.soon())
+        return str(answer.result.get("verdict")) if answer.ok else answer.code
+
+    def _live_on(self, verdict: str) -> None:
+        """The sandbox is usable and removable again."""
+        stage, box, program = self._stage, self._stage.box, self._stage.program
+        stage.let_go()
+        stage.world.vmm.configure()
+        if verdict == NOT_PROVISIONED:
+            if "absent" not in states.observe(stage, f"{self._cell}, then a look").words:
+                box.succeed(program, "deprovision")
+            box.provision(program)
+        elif verdict == "live":
+            forced = FORCED if self._cell.scene == "forced-stop" else {}
+            box.succeed(program, "stop", {**box.named(), **forced})
+        box.succeed(program, "start")
+        self._usable("start", "start.journal_removed")
+        box.succeed(program, "stop")
+        stage.world.processes.none(f"{self._cell}, then stop", stage.world.soon())
+        self._usable("stop", "stop.record_cleared")
+        box.succeed(program, "deprovision")
+        self._usable("deprovision", "removal.directory")
+
+    def _usable(self, op: str, step: str) -> None:
+        where = f"{self._cell}, then {op}"
+        state = states.observe(self._stage, where)
+        self._allowed.check(USABLE, [step], str(state), where=where, kinds=(AT,))

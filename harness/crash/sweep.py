@@ -1,0 +1,211 @@
+"""A sweep: the parts of a plan, run one after the other in this process or in several, counted and reported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness import python, witness
+from harness.crash.plan import Planner
+from harness.crash.run import run
+from harness.crash.scenes import SCENES
+from harness.crash.stage import Bench
+from harness.crash.states import Allowed
+from harness.errors import Finding, HarnessError
+from harness.witness.processes import Seen
+from harness.world import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from harness.backends.contract import Backend
+    from harness.crash.cells import Cell
+    from harness.crash.plan import Part, Planned
+    from harness.crash.run import Result
+    from harness.settings import Settings
+
+GOLDEN = "allowed_states.json"
+SHOWN = 12
+"""How many failed cells a text shows in full."""
+
+_IDLE = "import signal\nsignal.pause()\n"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a sweep, or a part of one, came to.
+
+    Attributes:
+        points: Crash points: cells that were run.
+        fired: Those whose crash, or error, happened where they say.
+        started: Processes that were really started: VMMs, and orchestrators that weren't forked.
+        failures: The cells that a witness holds something against.
+    """
+
+    points: int = 0
+    fired: int = 0
+    started: int = 0
+    failures: list[Result] = field(default_factory=list["Result"])
+
+    def take(self, result: Result) -> None:
+        """Take one cell's result."""
+        self.points += 1
+        self.fired += result.fired
+        self.started += result.started
+        if result.violation:
+            self.failures.append(result)
+
+    def figures(self) -> dict[str, int]:
+        """Return its numbers, by the names that the report gives them."""
+        return {
+            "crashPoints": self.points,
+            "violations": len(self.failures),
+            "cellsFired": self.fired,
+            "processesStarted": self.started,
+        }
+
+
+class Sweep:
+    """Runs cells in this process.
+
+    Args:
+        bench: What they share.
+        golden: The path of `goldens/allowed_states.json`.
+        options: What a replay has to be told besides the cell, as words of its command.
+    """
+
+    def __init__(self, bench: Bench, golden: str, options: tuple[str, ...] = ()) -> None:
+        self._bench = bench
+        self._options = options
+        self._golden = golden
+        self.allowed = Allowed(golden)
+        self.planner = Planner(bench, bench.settings.sweep)
+
+    def run(self, part: Part) -> Tally:
+        """Run a part of the sweep.
+
+        Raises:
+            Finding: It can't be planned.
+            Unavailable: This machine, or this orchestrator, has no such cells.
+        """
+        tally = Tally()
+        for planned in self.planner.cells(part):
+            tally.take(self.cell(planned))
+        return tally
+
+    def cell(self, planned: Planned) -> Result:
+        """Run one cell."""
+        return run(self._bench, self.allowed, planned.cell, planned.call)
+
+    def replay(self, cell: Cell) -> Result:
+        """Run one cell by its id alone."""
+        return run(self._bench, self.allowed, cell)
+
+    @contextmanager
+    def started(self) -> Generator[Sweep, None, None]:
+        """Make a sweep that starts a real process for each orchestrator."""
+        settings = self._bench.settings
+        with open_bench(settings, self._bench.backend, started=True) as bench:
+            yield Sweep(bench, self._golden, options_of(settings, started=True))
+
+    def text(self, tally: Tally) -> str:
+        """Return what the failed cells of a tally are, with the line that runs each again."""
+        lines = [f"{len(tally.failures)} of {tally.points} crash cells failed:"]
+        for failure in tally.failures[:SHOWN]:
+            lines += ["", failure.violation, f"  evidence: {failure.evidence}"]
+            lines.append(f"  replay:   {replay_command(failure.cell, self._options)}")
+        rest = [failure.cell for failure in tally.failures[SHOWN:]]
+        return "\n".join([*lines, *(["", "and", *(f"  {cell}" for cell in rest)] if rest else [])])
+
+    def require_every_step(self) -> None:
+        """Check that every step is passed by a scene, so that it has its crash cases, and has its allowed states.
+
+        Raises:
+            Finding: A step has none.
+        """
+        passed = {(name, step.name) for name in SCENES for step in self.planner.steps(name)}
+        known = set(self.planner.vocabulary())
+        if missed := sorted(known - {step for _, step in passed}):
+            raise Finding("steps", expected="a crash case for each", found=f"none for {', '.join(missed)}")
+        if unknown := sorted({step for _, step in passed} - known):
+            raise Finding("steps", expected="those of the hello", found=f"others, too: {', '.join(unknown)}")
+        if mute := sorted(f"{step} in {name}" for name, step in passed if not self.allowed.knows(name, step)):
+            raise Finding(self.allowed.path, expected="allowed states of each step", found=f"none of {', '.join(mute)}")
+
+
+def replay_command(cell: str, options: tuple[str, ...]) -> str:
+    """Return the one line that runs a cell again."""
+    return python.as_text(["nvx-harness", "replay", *options, cell])
+
+
+def options_of(settings: Settings, *, started: bool) -> tuple[str, ...]:
+    """Return what a replay has to be told of a run's settings."""
+    words = ["--backend", settings.backend] if settings.backend != "fake" else []
+    words += ["--orchestrator", settings.orchestrator] if settings.orchestrator else []
+    words += ["--started"] if started and not settings.orchestrator else []
+    return tuple(words)
+
+
+@contextmanager
+def open_bench(settings: Settings, backend: Backend, *, started: bool = False) -> Generator[Bench, None, None]:
+    """Make what the cells of this process share.
+
+    Args:
+        settings: The run's options.
+        backend: What VMMs run on.
+        started: Whether every orchestrator is a real process from its command on, as it is for any other orchestrator
+            than the bundled reference.
+    """
+    host = witness.host()
+    host.adopt_orphans()
+    with ExitStack() as stack:
+        place = tempfile.mkdtemp(prefix="t", dir=_made(settings.directory))
+        stack.callback(shutil.rmtree, place)
+        bench = Bench(settings, backend, bystander=stack.enter_context(_bystander()))
+        if settings.orchestrator is None and not started and sys.platform != "win32":
+            from harness.sut.forkserver import Template  # noqa: PLC0415 - only where processes fork
+
+            bench.source = stack.enter_context(Template(place, environment=environment()))
+        yield bench
+
+
+def golden_path(directory: str | None) -> str:
+    """Return the path of the golden: below a directory, here, or beside this package.
+
+    Raises:
+        HarnessError: It is nowhere.
+    """
+    beside = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "goldens")
+    places = [directory] if directory else ["goldens", beside]
+    for place in places:
+        if os.path.exists(path := os.path.join(place, GOLDEN)):
+            return os.path.abspath(path)
+    raise HarnessError(f"no {GOLDEN} in {' or '.join(places)}: name its directory by --goldens")
+
+
+def _made(directory: str) -> str:
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    return directory
+
+
+@contextmanager
+def _bystander() -> Generator[Seen, None, None]:
+    """Run a process that has nothing to do with anything."""
+    import subprocess  # noqa: PLC0415 - once in a sweep
+
+    command = [python.interpreter(), "-I", "-S", "-c", _IDLE]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment())
+    pin = witness.host().pin(child.pid)
+    if pin is None:
+        raise HarnessError("a process of our own can't be held")
+    try:
+        yield Seen(pin, command, {"bystander"})
+    finally:
+        pin.end()
+        child.wait()
+        pin.close()

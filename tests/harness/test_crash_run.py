@@ -1,0 +1,209 @@
+"""Positive controls of the crash machinery: a cell that does nothing fails, and so does all that a cell must catch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import python
+from harness.backends import load
+from harness.crash import run as runner
+from harness.crash.cells import parse
+from harness.crash.plan import CALLS, EVENTS, Part
+from harness.crash.sweep import Sweep, Tally, golden_path, open_bench, options_of
+from harness.errors import Finding, Unavailable
+from harness.settings import Settings, session_directory
+from tests.harness.stubs import orchestrator_script
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDS_STRACE = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace (package strace)")
+SPAWNED = "start/exit/start.spawned#1"
+
+SEEDED = {
+    "marker after the spawn": (
+        "nvx_ref/store/launch.py",
+        "        directory.replace(names.JOURNAL, encode(journal, store.path_of(names.JOURNAL)), durable=False)\n",
+        "",
+    ),
+    "journal forgotten": (
+        "nvx_ref/store/recovery.py",
+        "    journal = store.journal()\n",
+        "    store.directory.remove(names.JOURNAL)\n    journal = store.journal()\n",
+    ),
+}
+"""Faults that were put into a copy of the reference: file, text, and what takes its place."""
+
+
+@contextmanager
+def sweeping(*, started: bool = False, golden: Path | None = None, **settings: object) -> Iterator[Sweep]:
+    made = replace(Settings(directory=session_directory()), **settings)
+    with open_bench(made, load(made), started=started) as bench:
+        yield Sweep(bench, golden_path(str(golden) if golden else None), options_of(made, started=started))
+    shutil.rmtree(made.directory, ignore_errors=True)
+
+
+def seed(name: str, directory: Path) -> Path:
+    """Copy the reference with a fault, and return what has to be first on the path."""
+    where, text, instead = SEEDED[name]
+    shutil.copytree(ROOT / "nvx_ref", directory / "nvx_ref", ignore=shutil.ignore_patterns("__pycache__"))
+    whole = (directory / where).read_text()
+    assert whole.count(text) == 1, f"{where} has changed: seed the fault anew"
+    (directory / where).write_text(whole.replace(text, instead))
+    return directory
+
+
+def faulty(name: str, directory: Path) -> str:
+    """Return the command of an orchestrator with a fault."""
+    return python.as_text(
+        python.write_script(
+            str(directory / "faulty.py"),
+            packages=("harness", "msgspec"),
+            first=[str(seed(name, directory))],
+            body="from harness.sut.reference import main\n\nsys.exit(main())\n",
+        )
+    )
+
+
+def test_a_cell_that_nothing_is_wrong_with_passes(sweep: Sweep) -> None:
+    result = sweep.replay(parse(SPAWNED))
+    assert (result.violation, result.fired, result.started) == ("", True, 2)
+
+
+@pytest.mark.parametrize("way", ["exit", "kill", "audit-exit", "audit-kill"])
+def test_a_cell_that_does_not_fire_fails(sweep: Sweep, way: str) -> None:
+    result = sweep.replay(parse(f"provision/{way}/provision.unheard_of#1"))
+    assert not result.fired
+    assert "expected that it " in result.violation
+    assert os.path.isdir(result.evidence)
+
+
+@pytest.mark.parametrize(
+    "cell", ["provision/exit/provision.locked#2", "provision/pair/provision.locked#1,stop.locked#1"]
+)
+def test_a_step_that_is_not_hit_so_often_fails(sweep: Sweep, cell: str) -> None:
+    assert "expected that it fires" in sweep.replay(parse(cell)).violation
+
+
+@NEEDS_STRACE
+@pytest.mark.parametrize("way", ["syscall-kill", "syscall-EIO"])
+def test_a_call_that_is_not_made_fails(sweep: Sweep, way: str) -> None:
+    result = sweep.replay(parse(f"provision/{way}/unlinkat:nothing#1"))
+    assert "expected that it fires, found no such call in a counting run" in result.violation
+
+
+@NEEDS_STRACE
+def test_a_call_whose_number_is_wrong_is_looked_up_again_and_else_fails(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = parse("provision/syscall-kill/renameat:.config.json.ID.tmp,config.json#1")
+    bench = sweep._bench
+    call = runner.find(bench, cell)
+    other = replace(call, count=call.count + 1)
+    assert runner.run(bench, sweep.allowed, cell, other).violation == ""
+    monkeypatch.setattr(runner, "find", lambda *_: other)
+    result = runner.run(bench, sweep.allowed, cell, other)
+    assert result.violation == f"{cell}: expected that it fires, found that another call was hit 3 times"
+
+
+@NEEDS_STRACE
+def test_a_counting_run_that_is_fooled_by_a_wrapper_fails(tmp_path: Path) -> None:
+    """A wrapper that starts the orchestrator as a child shows no call of its own: nothing was crashed there."""
+    reference = python.write_script(
+        str(tmp_path / "reference.py"),
+        packages=("nvx_ref", "harness", "msgspec"),
+        body="from harness.sut.reference import main\n\nsys.exit(main())\n",
+    )
+    wrapper = f"import subprocess, sys\nsys.exit(subprocess.run({reference!r}).returncode)\n"
+    command = [python.interpreter(), "-I", "-S", "-c", wrapper]
+    with sweeping(orchestrator=python.as_text(command)) as sweep, pytest.raises(Finding, match="nothing was traced"):
+        sweep.run(Part("provision", CALLS))
+
+
+def test_a_state_that_the_golden_does_not_allow_fails(tmp_path: Path) -> None:
+    golden = json.loads(Path(golden_path(None)).read_text())
+    golden["start"]["start.spawned"]["at"] = ["config lock"]
+    golden["start"]["start.marker_written"]["restart"] = ["live: config lock"]
+    (tmp_path / "allowed_states.json").write_text(json.dumps(golden))
+    with sweeping(golden=tmp_path) as sweep:
+        at = sweep.replay(parse(SPAWNED))
+        restart = sweep.replay(parse("start/kill/start.marker_written#1"))
+    assert "then a look: expected (config lock), found (capability config journal lock log" in at.violation
+    assert "then reattach: expected (live: config lock), found (exited: config lock log)" in restart.violation
+
+
+def test_a_process_that_was_touched_although_it_has_nothing_to_do_with_it_fails() -> None:
+    with sweeping() as sweep:
+        bystander = sweep._bench.bystander
+        assert bystander is not None
+        bystander.pin.end()
+        result = sweep.replay(parse("provision/exit/provision.locked#1"))
+    assert "expected no other process touched, found pid " in result.violation
+
+
+@pytest.mark.parametrize(
+    ("fault", "cell", "found"),
+    [
+        ("marker after the spawn", SPAWNED, "expected a record of the VMM that is alive, found pid "),
+        ("journal forgotten", SPAWNED, "expected no VMM alive, found 1: pid "),
+    ],
+)
+def test_a_fault_that_was_put_into_the_reference_is_caught(tmp_path: Path, fault: str, cell: str, found: str) -> None:
+    with sweeping(orchestrator=faulty(fault, tmp_path), timeout_scale=0.2) as sweep:
+        result = sweep.replay(parse(cell))
+    assert result.fired
+    assert found in result.violation
+
+
+def test_the_text_of_failed_cells_says_how_to_run_each_again(sweep: Sweep) -> None:
+    tally = Tally()
+    tally.take(runner.Result(SPAWNED, fired=True, violation="what was found", evidence="/e"))
+    assert sweep.text(tally).splitlines() == [
+        "1 of 1 crash cells failed:",
+        "",
+        "what was found",
+        "  evidence: /e",
+        f"  replay:   nvx-harness replay '{SPAWNED}'",
+    ]
+    assert tally.figures() == {"crashPoints": 1, "violations": 1, "cellsFired": 1, "processesStarted": 0}
+
+
+def test_a_replay_names_what_the_run_was_told() -> None:
+    settings = Settings(backend="kvm", orchestrator="mine --json")
+    assert options_of(settings, started=True) == ("--backend", "kvm", "--orchestrator", "mine --json")
+    assert options_of(Settings(), started=True) == ("--started",)
+
+
+def test_an_orchestrator_that_reports_no_events_is_not_swept_there(tmp_path: Path) -> None:
+    command = python.as_text(orchestrator_script(tmp_path))
+    missing = "an orchestrator that announces what its run-time reports"
+    with sweeping(orchestrator=command) as sweep, pytest.raises(Unavailable, match=missing):
+        sweep.run(Part("provision", EVENTS))
+
+
+def test_the_whole_command_ends_red_with_a_fault_in_the_reference(tmp_path: Path) -> None:
+    """Marker after the spawn: a VMM runs that nobody knows, and the sweep says so, cell by cell."""
+    report = tmp_path / "report.json"
+    environment = {**os.environ, "PYTHONPATH": str(seed("marker after the spawn", tmp_path))}
+    options = ["-k", "start-steps", "-p", "no:randomly", "-p", "no:cacheprovider", "--nvx-report", str(report)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "scenarios/test_crash_points.py", *options],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    figures = json.loads(report.read_text())
+    assert figures["crashPoints"] >= 32
+    assert 0 < figures["violations"] < figures["crashPoints"]
+    assert f"replay:   nvx-harness replay '{SPAWNED}'" in done.stdout
