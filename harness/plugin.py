@@ -11,7 +11,7 @@ import argparse
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -222,7 +222,8 @@ def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
     from harness.world import World
 
     settings = request.config.stash[SETTINGS]
-    here = request.node.stash[WORLD] = World(settings, backend, label=request.node.name)
+    node = cast("pytest.Item", request.node)  # untyped before pytest 9.2
+    here = node.stash[WORLD] = World(settings, backend, label=node.name)
     try:
         yield here
     finally:
