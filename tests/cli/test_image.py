@@ -56,6 +56,7 @@ def test_looking_verifying_and_binding_are_operations_of_their_own(distro: Path)
 def test_a_manifest_beside_a_distro_is_verified(distro: Path, tmp_path: Path, command: str) -> None:
     artifacts = images.write_artifacts(str(tmp_path / "artifacts"))
     write_manifest(distro)
+    distro.chmod(0o644)
     with distro.open("ab") as layer:
         layer.write(b"x")
     words = [str(distro), *LAYER]
