@@ -11,6 +11,7 @@ import click
 from harness import images, python
 from harness.backends import missing
 from harness.cli import INTERRUPTED
+from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
 from harness.settings import BACKENDS, Settings
 
@@ -34,6 +35,10 @@ The VM monitor is the bundled fake. Paste these lines into a shell, one by one:
 @click.version_option(package_name="nvx-ref", prog_name="nvx-harness")
 def commands() -> None:
     """Tools around the scenarios; the scenarios themselves run by `pytest scenarios/`."""
+
+
+commands.add_command(replay)
+commands.add_command(sweep)
 
 
 @commands.command(short_help="Make a demonstration to type along.")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from harness.backends.contract import Backend
+    from harness.crash.progress import Line
     from harness.crash.sweep import Sweep
     from harness.goldens import Goldens
     from harness.world import World
@@ -81,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         directory=_worker_input(config).get("nvx_directory") or session_directory(),
     )
     table = config.stash[TABLE] = Table()
-    config.pluginmanager.register(Collector(table, settings.backend), "nvx-collector")
+    config.pluginmanager.register(Collector(table, settings.backend, config), "nvx-collector")
     if fault := _fault(settings, chosen=chosen is not None, report=config.getoption("nvx_report")):
         raise pytest.UsageError(fault)
 
@@ -157,16 +158,34 @@ def pytest_runtest_makereport(
 class Collector:
     """Fills the table: in a parallel run its hook is called in the process that prints, for every worker's tests."""
 
-    def __init__(self, table: Table, backend: str) -> None:
+    def __init__(self, table: Table, backend: str, config: pytest.Config) -> None:
         self._table = table
         self._backend = backend
+        self._config = config
+        self._line: Line | None = None
 
+    @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take one phase of one test."""
+        if report.when == "call":
+            self._show(report)
         if report.when not in {"setup", "call", "teardown"} and self._table:
             self._table.lose(report.nodeid, self._backend, _reason(report))
         elif report.when == "call" or not report.passed:
             self._table.take(report.user_properties, report.outcome, _reason(report))
+
+    def _show(self, report: pytest.TestReport) -> None:
+        """Say how far the sweep of crash cells is, if somebody looks on."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        found = [cast("dict[str, int]", value) for name, value in report.user_properties if name == FIGURES]
+        if not found or terminal is None or not terminal.isatty or terminal.verbosity != 0:
+            return
+        if self._line is None:
+            from harness.crash.plan import parts
+            from harness.crash.progress import Line
+
+            self._line = Line(len(parts(self._config.stash[SETTINGS].sweep)))
+        terminal.rewrite(self._line.take(found[0]["crashPoints"], found[0]["violations"]), erase=True)
 
 
 @pytest.hookimpl(trylast=True)

@@ -33,7 +33,8 @@ GOLDEN = "allowed_states.json"
 SHOWN = 12
 """How many failed cells a text shows in full."""
 
-_IDLE = "import signal\nsignal.pause()\n"
+_IDLE = "import sys\nsys.stdin.read()\n"
+"""It ends with whoever started it, whatever ends that."""
 
 
 @dataclass(slots=True)
@@ -68,6 +69,11 @@ class Tally:
             "cellsFired": self.fired,
             "processesStarted": self.started,
         }
+
+    def line(self) -> str:
+        """Return its numbers as one line."""
+        cells = f"{self.points} crash points, {self.fired} of them fired, {self.started} processes started"
+        return f"{cells}: {len(self.failures)} violations"
 
 
 class Sweep:
@@ -115,12 +121,7 @@ class Sweep:
 
     def text(self, tally: Tally) -> str:
         """Return what the failed cells of a tally are, with the line that runs each again."""
-        lines = [f"{len(tally.failures)} of {tally.points} crash cells failed:"]
-        for failure in tally.failures[:SHOWN]:
-            lines += ["", failure.violation, f"  evidence: {failure.evidence}"]
-            lines.append(f"  replay:   {replay_command(failure.cell, self._options)}")
-        rest = [failure.cell for failure in tally.failures[SHOWN:]]
-        return "\n".join([*lines, *(["", "and", *(f"  {cell}" for cell in rest)] if rest else [])])
+        return text_of(tally, self._options)
 
     def require_every_step(self) -> None:
         """Check that every step is passed by a scene, so that it has its crash cases, and has its allowed states.
@@ -136,6 +137,22 @@ class Sweep:
             raise Finding("steps", expected="those of the hello", found=f"others, too: {', '.join(unknown)}")
         if mute := sorted(f"{step} in {name}" for name, step in passed if not self.allowed.knows(name, step)):
             raise Finding(self.allowed.path, expected="allowed states of each step", found=f"none of {', '.join(mute)}")
+
+
+def text_of(tally: Tally, options: tuple[str, ...]) -> str:
+    """Return what the failed cells of a tally are, with the line that runs each again.
+
+    Args:
+        tally: The tally.
+        options: What a replay has to be told besides the cell.
+    """
+    lines = [f"{len(tally.failures)} of {tally.points} crash cells failed:"]
+    for failure in tally.failures[:SHOWN]:
+        lines += ["", failure.violation]
+        if failure.evidence:
+            lines += [f"  evidence: {failure.evidence}", f"  replay:   {replay_command(failure.cell, options)}"]
+    rest = [failure.cell for failure in tally.failures[SHOWN:]]
+    return "\n".join([*lines, *(["", "and", *(f"  {cell}" for cell in rest)] if rest else [])])
 
 
 def replay_command(cell: str, options: tuple[str, ...]) -> str:
@@ -199,7 +216,7 @@ def _bystander() -> Generator[Seen, None, None]:
     import subprocess  # noqa: PLC0415 - once in a sweep
 
     command = [python.interpreter(), "-I", "-S", "-c", _IDLE]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment())
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment())
     pin = witness.host().pin(child.pid)
     if pin is None:
         raise HarnessError("a process of our own can't be held")
@@ -207,5 +224,5 @@ def _bystander() -> Generator[Seen, None, None]:
         yield Seen(pin, command, {"bystander"})
     finally:
         pin.end()
-        child.wait()
+        child.communicate()
         pin.close()

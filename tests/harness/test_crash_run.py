@@ -22,25 +22,11 @@ from harness.crash.plan import CALLS, EVENTS, Part
 from harness.crash.sweep import Sweep, Tally, golden_path, open_bench, options_of
 from harness.errors import Finding, Unavailable
 from harness.settings import Settings, session_directory
+from tests.harness.seeded import ROOT, faulty, seed
 from tests.harness.stubs import orchestrator_script
 
-ROOT = Path(__file__).resolve().parents[2]
 NEEDS_STRACE = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace (package strace)")
 SPAWNED = "start/exit/start.spawned#1"
-
-SEEDED = {
-    "marker after the spawn": (
-        "nvx_ref/store/launch.py",
-        "        directory.replace(names.JOURNAL, encode(journal, store.path_of(names.JOURNAL)), durable=False)\n",
-        "",
-    ),
-    "journal forgotten": (
-        "nvx_ref/store/recovery.py",
-        "    journal = store.journal()\n",
-        "    store.directory.remove(names.JOURNAL)\n    journal = store.journal()\n",
-    ),
-}
-"""Faults that were put into a copy of the reference: file, text, and what takes its place."""
 
 
 @contextmanager
@@ -49,28 +35,6 @@ def sweeping(*, started: bool = False, golden: Path | None = None, **settings: o
     with open_bench(made, load(made), started=started) as bench:
         yield Sweep(bench, golden_path(str(golden) if golden else None), options_of(made, started=started))
     shutil.rmtree(made.directory, ignore_errors=True)
-
-
-def seed(name: str, directory: Path) -> Path:
-    """Copy the reference with a fault, and return what has to be first on the path."""
-    where, text, instead = SEEDED[name]
-    shutil.copytree(ROOT / "nvx_ref", directory / "nvx_ref", ignore=shutil.ignore_patterns("__pycache__"))
-    whole = (directory / where).read_text()
-    assert whole.count(text) == 1, f"{where} has changed: seed the fault anew"
-    (directory / where).write_text(whole.replace(text, instead))
-    return directory
-
-
-def faulty(name: str, directory: Path) -> str:
-    """Return the command of an orchestrator with a fault."""
-    return python.as_text(
-        python.write_script(
-            str(directory / "faulty.py"),
-            packages=("harness", "msgspec"),
-            first=[str(seed(name, directory))],
-            body="from harness.sut.reference import main\n\nsys.exit(main())\n",
-        )
-    )
 
 
 def test_a_cell_that_nothing_is_wrong_with_passes(sweep: Sweep) -> None:

@@ -1,0 +1,136 @@
+"""`nvx-harness sweep` and `nvx-harness replay`: crash cells without pytest."""
+# ruff: noqa: PLC0415 - what the commands do is imported when one of them runs
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from harness.errors import Unavailable
+from harness.settings import BACKENDS, Settings, session_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from harness.crash.sweep import Tally
+
+    Command = TypeVar("Command", bound=Callable[..., object])
+
+
+FACTOR = click.FloatRange(0, min_open=True)
+
+
+def common(command: Command) -> Command:
+    """Add the options of both commands."""
+    for option in (
+        click.option(
+            "--timeout-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Stretch deadlines."
+        ),
+        click.option("--goldens", metavar="DIR", help="Where allowed_states.json is."),
+        click.option("--started", is_flag=True, help="Start a real process for each orchestrator, fork none."),
+        click.option("--orchestrator", metavar="CMD", help="A program that speaks the JSON lines."),
+        click.option("--backend", type=click.Choice(BACKENDS), default="fake", help="What VMs run on."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Run one crash cell again.")
+@click.argument("cell", metavar="CELL")
+@common
+def replay(cell: str, *, started: bool, goldens: str | None, **options: object) -> int:
+    """Run CELL again: the name that a failure prints, operation/way/call:argument#k."""
+    from harness.crash.cells import parse
+    from harness.crash.scenes import scene
+    from harness.crash.sweep import golden_path
+    from harness.crash.workers import Task
+
+    wanted = parse(cell)
+    scene(wanted.scene)
+    with _session(options) as settings, ExitStack() as stack:
+        result = Task(settings, golden_path(goldens), started).open(stack).replay(wanted)
+    if not result.violation:
+        click.echo(f"{cell}: ok")
+        return 0
+    click.echo(f"{result.violation}\n  evidence: {result.evidence}")
+    return 1
+
+
+@click.command(short_help="Crash an orchestrator everywhere.")
+@click.option("--sweep", type=click.Choice(["quick", "full"]), default="quick", help="How many crash points.")
+@click.option("--scene", "scenes", multiple=True, metavar="NAME", help="Only this scene; may be given again.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="Only these cells: steps, events, calls, ...")
+@click.option("-j", "--jobs", type=click.IntRange(1), default=None, help="Processes at once (default: the CPUs).")
+@click.option("--report", metavar="FILE.json", help="Write the figures and the failed cells for machines.")
+@common
+def sweep(
+    sweep: str,
+    *,
+    scenes: tuple[str, ...],
+    groups: tuple[str, ...],
+    jobs: int | None,
+    report: str | None,
+    started: bool,
+    goldens: str | None,
+    **options: object,
+) -> int:
+    """Crash an orchestrator at its steps, events and system calls, start another one, and look what it makes of it."""
+    from harness.crash.plan import GROUPS, parts
+    from harness.crash.progress import bar
+    from harness.crash.scenes import SCENES, scene
+    from harness.crash.sweep import golden_path, options_of, text_of
+    from harness.crash.workers import Task, sweep_all
+
+    for name in scenes:
+        scene(name)
+    if unknown := [name for name in groups if name not in GROUPS]:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(GROUPS)}", param_hint="--group")
+    whole = parts(sweep, scenes or tuple(SCENES), groups or GROUPS)
+    with _session(options, sweep=sweep) as settings, bar(f"{sweep} sweep") as shown:
+        task = Task(settings, golden_path(goldens), started)
+        tally, missing = sweep_all(task, whole, jobs or os.cpu_count() or 1, shown)
+    if report is not None:
+        _write(report, tally, missing)
+    for reason in missing:
+        click.echo(f"skipped: {reason}")
+    if tally.failures:
+        click.echo(text_of(tally, options_of(settings, started=started)))
+    click.echo(tally.line())
+    return 1 if tally.failures or not tally.points else 0
+
+
+def _write(path: str, tally: Tally, missing: list[str]) -> None:
+    failures = [{"cell": one.cell, "violation": one.violation, "evidence": one.evidence} for one in tally.failures]
+    document = {"format": 1, **tally.figures(), "failures": failures, "skipped": missing}
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(document, indent=2) + "\n")
+
+
+@contextmanager
+def _session(options: dict[str, object], *, sweep: str = "quick") -> Generator[Settings, None, None]:
+    """Make the options of a run, and remove its files but the evidence at its end."""
+    from harness.backends import missing
+
+    orchestrator = options["orchestrator"]
+    settings = Settings(
+        backend=str(options["backend"]),
+        orchestrator=str(orchestrator) if orchestrator else None,
+        sweep=sweep,
+        timeout_scale=float(str(options["timeout_scale"])),
+        directory=session_directory(),
+    )
+    if lacking := missing(settings):
+        raise Unavailable(f"--backend {settings.backend}", lacking)
+    try:
+        yield settings
+    finally:
+        for name in os.listdir(settings.directory) if os.path.isdir(settings.directory) else []:
+            if name != "evidence":
+                shutil.rmtree(os.path.join(settings.directory, name), ignore_errors=True)
+        if os.path.isdir(settings.directory) and not os.listdir(settings.directory):
+            os.rmdir(settings.directory)

@@ -1,0 +1,112 @@
+"""`nvx-harness replay` and `nvx-harness sweep`: the line that a failure prints works, and a sweep needs no pytest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.crash.progress import Line, clock
+from tests.harness.seeded import faulty
+
+ROOT = Path(__file__).resolve().parents[2]
+SPAWNED = "start/exit/start.spawned#1"
+
+
+def nvx_harness(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--started"]], ids=["forked", "started"])
+def test_a_replay_of_a_cell_says_that_it_is_all_right(options: list[str]) -> None:
+    done = nvx_harness("replay", *options, SPAWNED)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{SPAWNED}: ok\n", "")
+
+
+def test_a_replay_of_a_cell_that_fails_says_why_and_keeps_the_evidence() -> None:
+    cell = "provision/exit/provision.locked#2"
+    done = nvx_harness("replay", cell)
+    assert done.returncode == 1
+    found = re.fullmatch(r"provision crashed at provision.locked#2: .*\n  evidence: (\S+)\n", done.stdout)
+    assert found is not None
+    assert os.path.isfile(os.path.join(found[1], "transcript-0.txt"))
+    shutil.rmtree(os.path.dirname(os.path.dirname(found[1])))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "status"),
+    [
+        (
+            ["replay", "nonsense"],
+            "error: 'nonsense' is no crash cell: they are called operation/way/call:argument#k",
+            1,
+        ),
+        (["replay", "strat/exit/start.spawned#1"], "error: no scene is called 'strat': there are provision, ", 1),
+        (["replay", "--goldens", "/nowhere", SPAWNED], "error: no allowed_states.json in /nowhere: name its dir", 1),
+        (["replay", "--backend", "kvm", SPAWNED], "error: --backend kvm can't run here; missing: ", 1),
+        (["sweep", "--scene", "strat"], "error: no scene is called 'strat': there are provision, ", 1),
+        (["sweep", "--group", "all"], "'all' is none of steps, events, calls, errors, pairs", 2),
+        (["sweep", "--timeout-scale", "0"], "--timeout-scale", 2),
+    ],
+)
+def test_what_can_not_be_done_is_named(arguments: list[str], said: str, status: int) -> None:
+    done = nvx_harness(*arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+
+
+def test_a_sweep_counts_runs_and_reports(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    chosen = ["--scene", "provision", "--scene", "recover-ended", "--group", "steps", "--group", "pairs"]
+    done = nvx_harness("sweep", *chosen, "-j", "2", "--report", str(report))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "14 crash points, 14 of them fired, 16 processes started: 0 violations\n"
+    figures = json.loads(report.read_text())
+    assert figures == {
+        "format": 1,
+        "crashPoints": 14,
+        "violations": 0,
+        "cellsFired": 14,
+        "processesStarted": 16,
+        "failures": [],
+        "skipped": [],
+    }
+
+
+def test_a_faulty_orchestrator_ends_red_with_a_line_for_each_cell(tmp_path: Path) -> None:
+    command = faulty("marker after the spawn", tmp_path)
+    options = ["--orchestrator", command, "--timeout-scale", "0.3"]
+    done = nvx_harness("sweep", "--scene", "recover-served", "--group", "steps", *options, "-j", "1")
+    replayed = nvx_harness("replay", *options, SPAWNED)
+    evidence = re.search(r"evidence: (/tmp/nvx-\w+)/", replayed.stdout)
+    assert evidence is not None
+    shutil.rmtree(evidence[1])
+    assert (done.returncode, replayed.returncode) == (1, 1)
+    assert done.stdout.startswith("1 of 1 crash cells failed:\n\n")
+    assert "expected a record of the VMM that is alive, found pid " in replayed.stdout
+
+
+def test_a_terminal_sees_a_bar_with_counts_and_the_time_left() -> None:
+    pexpect = pytest.importorskip("pexpect")
+    words = ["-m", "harness", "sweep", "--scene", "provision", "--group", "steps", "-j", "2"]
+    child = pexpect.spawn(sys.executable, words, cwd=str(ROOT), encoding="utf-8", timeout=60, dimensions=(24, 120))
+    child.expect(r"quick sweep .*8/8.*0:00:0\d.*left")
+    child.expect("8 crash points, 8 of them fired, 8 processes started: 0 violations")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+def test_a_run_of_pytest_shows_one_line_that_is_written_over() -> None:
+    line = Line(4)
+    assert line.take(10, 0).startswith("crash cells: 10; part 1 of 4, 0:00, about 0:00 left")
+    assert line.take(5, 2).startswith("crash cells: 15, 2 failed; part 2 of 4, ")
+    assert clock(125.9) == "2:05"
