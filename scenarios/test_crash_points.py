@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.spec("620.acc.3", "620.scope2.a", "620.scope2.b", "620
 
 CASES = {STEPS: ("T10", "T11"), EVENTS: ("T11",), CALLS: ("T11", "T45"), ERRORS: ("T17",), PAIRS: ("T12",)}
 REMOVAL = "T19"
+MEETS_AN_ENDING_VMM = frozenset({"stop", "forced-stop"})
 
 STARTED = (
     "provision/exit/provision.directory#1",
@@ -50,6 +51,8 @@ def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
 
 
 def test_a_crash_anywhere_leaves_what_its_step_allows(sweep: Sweep, part: Part, request: pytest.FixtureRequest) -> None:
+    if part.scene in MEETS_AN_ENDING_VMM and request.config.getoption("sweep") != "full":
+        pytest.skip("its cells meet a VMM on its way out, and a rare one depends on when: only with --sweep full")
     try:
         tally = sweep.run(part)
     except Unavailable as missing:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from harness.witness.processes import Seen
 
 BOX = "box"
-SIGNALLED = "stop.forced"
-"""The step after which a VMM that was signalled may still be on its way out."""
+ENDING = frozenset({"stop.requested", "stop.forced"})
+"""The steps after which a VMM that was asked or signalled may still be on its way out."""
 LETTING_GO = 1.0
 """Seconds for which a lock or claim found held is looked at again: a child on its way to its exec has copies."""
 
@@ -142,13 +142,13 @@ class Stage:
             self._release()
         self.program.crashed(running, at, way, self.world.soon())
         steps = [hit.step for hit in running.steps]
-        self._ending = SIGNALLED in steps
+        self._ending = not ENDING.isdisjoint(steps)
         return steps
 
     def again(self, leave: tuple[str, int] | None = None) -> Ended:
         """Have another orchestrator do what is asked for after a crash, to its end or until it crashes as well."""
         if self._ending:
-            # A VMM that was signalled ends in its own time. What the next one meets must not depend on that.
+            # A VMM that was asked or signalled ends in its own time. What the next one meets must not depend on that.
             self.world.processes.none(f"{self.where}, then the end of its VMM", self.world.soon())
         self.world.vmm.configure()
         self.replace_program()
