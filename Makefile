@@ -7,7 +7,7 @@ WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows scenarios/test_c
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv scenarios test unit nightly lint types goldens wine clean
+.PHONY: help venv scenarios test unit nightly soak sweep lint types goldens wine clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -31,6 +31,12 @@ unit: $(STAMP) ## The tests of the three packages
 
 nightly: $(STAMP) ## A million random records in place of ten thousand
 	NVX_RANDOM_RECORDS=1000000 $(BIN)/python -m pytest tests/fake/machine/test_nvxs.py
+
+soak: $(STAMP) ## 2,000 launches and stops, after which nothing may be left
+	$(BIN)/python ci/soak.py
+
+sweep: $(STAMP) ## Every crash point there is: steps, events, system calls and pairs (minutes)
+	$(BIN)/python -m pytest scenarios -m crash --sweep full -n $(JOBS)
 
 lint: $(STAMP) ## Style, formatting and import arrows
 	$(BIN)/ruff check .

@@ -164,8 +164,9 @@ class Tracer:
     def __init__(self, pid: int, output: str, *, injection: str | None = None) -> None:
         program = find()
         self.output = output
+        traced = [*CALLS, *([injection.partition(":")[0]] if injection else [])]
         # Nothing of what is written is printed: it may be the capability.
-        options = ["-f", "-b", "execve", "-y", "-s", "0", "-o", output, "-e", f"trace={','.join(CALLS)}"]
+        options = ["-f", "-b", "execve", "-y", "-s", "0", "-o", output, "-e", f"trace={','.join(traced)}"]
         inject = ["-e", f"inject={injection}"] if injection else []
         self._process = subprocess.Popen(
             [program, *options, *inject, "-p", str(pid)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE

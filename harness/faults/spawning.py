@@ -1,0 +1,73 @@
+"""An orchestrator that is killed inside the spawn: its child has been forked, and hasn't become the VMM yet."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from harness.crash.trace import Tracer
+from harness.errors import Late
+
+if TYPE_CHECKING:
+    from harness.deadline import Deadline
+    from harness.sut.program import Program
+    from harness.witness.contract import Pin
+    from harness.world import World
+
+assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
+
+CALL = "setsid"
+"""What a child does between its fork and its exec, and nobody else does."""
+
+STOPPED = frozenset("Tt")
+
+
+class HeldSpawn:
+    """Holds the next child of an orchestrator between its fork and its exec.
+
+    Args:
+        world: The test's world.
+        program: The orchestrator, which waits for its next request.
+
+    Raises:
+        Unavailable: There is no strace, or it may not attach here.
+    """
+
+    def __init__(self, world: World, program: Program) -> None:
+        self._world = world
+        self._program = program
+        output = os.path.join(world.root, "out", "held-spawn.txt")
+        self._tracer = Tracer(program.pid, output, injection=f"{CALL}:signal=SIGSTOP:when=1")
+        world.processes.own(self._tracer.pid)
+
+    def child(self, deadline: Deadline) -> Pin:
+        """Wait until the child is held, and return it.
+
+        Raises:
+            Late: There is none by the deadline.
+        """
+        host = self._world.host
+        found: list[int] = []
+
+        def look() -> bool:
+            stats = (host.stat(pid) for pid in host.processes())
+            mine = [one for one in stats if one is not None and one.parent == self._program.pid]
+            found[:] = [one.pid for one in mine if one.state in STOPPED]
+            return bool(found)
+
+        if not self._world.until(look, deadline.remaining()):
+            raise Late("the spawn", expected="a child held between its fork and its exec", found="none")
+        pin = host.pin(found[0])
+        if pin is None:
+            raise Late("the spawn", expected="a child held between its fork and its exec", found="that it ended")
+        return pin
+
+    def release(self, child: Pin) -> None:
+        """Let the child go on to its exec."""
+        signal.pidfd_send_signal(child.fileno(), signal.SIGCONT)
+
+    def close(self, deadline: Deadline) -> None:
+        """Wait for the trace's end, which is the exec's."""
+        self._tracer.close(deadline)
