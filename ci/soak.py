@@ -30,10 +30,10 @@ def main(arguments: list[str]) -> int:
         with bar("soak") as shown:
             shown.plan(cycles)
             soak(world, cycles, told=lambda _: shown.done(failed=False))
-        left = world.sweep()
+        found = ""
     except Finding as finding:
-        left = f"{finding}\nevidence: {world.keep()}"
-    left = world.close() or left
+        found = f"{finding}\nevidence: {world.keep()}"
+    left = "\n".join(text for text in (found, world.close()) if text)
     if not os.path.isdir(os.path.join(settings.directory, "evidence")):
         shutil.rmtree(settings.directory, ignore_errors=True)
     spent = time.monotonic() - began

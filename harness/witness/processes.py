@@ -142,6 +142,13 @@ class Processes:
                 raise Late(where, expected="no VMM alive", found=described(found))
             found[0].pin.reap()
 
+    def forget(self) -> None:
+        """Reap what has exited and let go of its pins: a long run has thousands of them."""
+        self.alive()
+        for key, one in [(key, one) for key, one in self._seen.items() if one.pin.has_exited()]:
+            one.pin.close()
+            del self._seen[key]
+
     def close(self) -> None:
         """Reap what has exited and let go of every pin."""
         self.alive()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +16,7 @@ from harness.python import write_script
 from harness.soak import Count, compare, soak
 from harness.sut.process import Started
 from harness.world import World, environment
+from tests.harness.stubs import descriptors_open
 
 ROOT = Path(__file__).resolve().parents[2]
 CYCLES = 40
@@ -74,6 +77,19 @@ def test_any_difference_is_a_finding(what: str) -> None:
 def test_a_soak_without_cycles_is_refused(world: World) -> None:
     with pytest.raises(HarnessError, match="a soak takes more than 3 cycles, not 3"):
         soak(world, 3)
+
+
+def test_a_channel_takes_more_calls_than_it_has_room_for_and_keeps_no_descriptor(world: World) -> None:
+    before = descriptors_open()
+    for _ in range(300):
+        with socket.socket(socket.AF_UNIX) as fake:
+            fake.settimeout(5)
+            fake.connect(os.path.join(world.root, "channel"))
+        world.channel.forget()
+        # Its end may be seen at the next look only.
+        world.channel.forget()
+    assert world.channel.peers == []
+    assert descriptors_open() == before
 
 
 def test_the_command_says_what_it_came_to() -> None:
