@@ -10,16 +10,12 @@ from __future__ import annotations
 import pytest
 
 from harness.crash.cells import parse
-from harness.crash.plan import CALLS, ERRORS, EVENTS, PAIRS, STEPS, Part, parts
+from harness.crash.plan import Part, parts
 from harness.crash.sweep import Sweep, Tally
 from harness.errors import Unavailable
 from harness.table import FIGURES
 
 pytestmark = [pytest.mark.spec("620.acc.3", "620.scope2.a", "620.scope2.b", "620.scope2.e"), pytest.mark.timeout(900)]
-
-CASES = {STEPS: ("T10", "T11"), EVENTS: ("T11",), CALLS: ("T11", "T45"), ERRORS: ("T17",), PAIRS: ("T12",)}
-REMOVAL = "T19"
-MEETS_AN_ENDING_VMM = frozenset({"stop", "forced-stop"})
 
 STARTED = (
     "provision/exit/provision.directory#1",
@@ -36,12 +32,7 @@ STARTED = (
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "part" in metafunc.fixturenames:
         whole = parts(str(metafunc.config.getoption("sweep")))
-        metafunc.parametrize("part", [pytest.param(part, id=str(part), marks=_marks(part)) for part in whole])
-
-
-def _marks(part: Part) -> pytest.MarkDecorator:
-    removal = (REMOVAL,) if part.scene == "deprovision" else ()
-    return pytest.mark.case(*CASES[part.group], *removal)
+        metafunc.parametrize("part", [pytest.param(part, id=str(part)) for part in whole])
 
 
 def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
@@ -50,9 +41,9 @@ def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
         pytest.fail(sweep.text(tally), pytrace=False)
 
 
+@pytest.mark.case("T10", "T11", "T12", "T17", "T19", "T45")
+@pytest.mark.spec("card.1")
 def test_a_crash_anywhere_leaves_what_its_step_allows(sweep: Sweep, part: Part, request: pytest.FixtureRequest) -> None:
-    if part.scene in MEETS_AN_ENDING_VMM and request.config.getoption("sweep") != "full":
-        pytest.skip("its cells meet a VMM on its way out, and a rare one depends on when: only with --sweep full")
     try:
         tally = sweep.run(part)
     except Unavailable as missing:

@@ -272,8 +272,7 @@ class _Run:
                 box.succeed(program, "deprovision")
             box.provision(program)
         elif verdict == "live":
-            forced = FORCED if self._cell.scene == "forced-stop" else {}
-            box.succeed(program, "stop", {**box.named(), **forced})
+            self._stop()
         box.succeed(program, "start")
         self._usable("start", "start.journal_removed")
         box.succeed(program, "stop")
@@ -281,6 +280,20 @@ class _Run:
         self._usable("stop", "stop.record_cleared")
         box.succeed(program, "deprovision")
         self._usable("deprovision", "removal.directory")
+
+    def _stop(self) -> None:
+        """Stop a VM that the next orchestrator has found live.
+
+        One that the crashed orchestrator had asked to stop, or had signalled, may be on its way out by then and take no
+        request any more. It ends by itself then, which a stop after that finds.
+        """
+        stage, box = self._stage, self._stage.box
+        args = {**box.named(), **(FORCED if self._cell.scene == "forced-stop" else {})}
+        if stage.scene.op == "stop" and not stage.program.call("stop", args, stage.world.soon()).ok:
+            stage.world.processes.none(f"{self._cell}, then a stop that failed", stage.world.soon())
+        elif stage.scene.op == "stop":
+            return
+        box.succeed(stage.program, "stop", args)
 
     def _usable(self, op: str, step: str) -> None:
         where = f"{self._cell}, then {op}"
