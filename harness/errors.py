@@ -21,6 +21,19 @@ class Unavailable(HarnessError):  # noqa: N818 - what it says, not what it is
         self.missing = missing
 
 
+class Unsupported(Unavailable):
+    """The backend can't do what a scenario needs, on any machine: the scenario is skipped with the reason.
+
+    Args:
+        backend: The backend's name.
+        reason: Why it can't.
+    """
+
+    def __init__(self, backend: str, reason: str) -> None:
+        super().__init__(f"--backend {backend}", (reason,))
+        self.args = (f"{backend}: {reason}",)
+
+
 class Finding(AssertionError):  # noqa: N818 - a test's failure, not a program's error
     """A witness saw what must not be, or missed what must be.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from harness.errors import Unavailable
+from harness.errors import Unavailable, Unsupported
 from harness.settings import BACKENDS, Settings, own_goldens, session_directory, system_name
 from harness.table import FIGURES, GROUPS, PROPERTY, Table, words
 
@@ -116,10 +116,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Skip a scenario whose fixtures already need what the backend can't do."""
+    del item
+    try:
+        return (yield)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Sweep right after the test's own code, so that what it left fails the test itself."""
     try:
         result = yield
+    except Unsupported as reason:
+        _sweep(item)
+        pytest.skip(str(reason))
     except BaseException as error:
         if left := _sweep(item):
             error.add_note(left)
@@ -145,6 +158,7 @@ def pytest_runtest_makereport(
         if name == PROPERTY and isinstance(value, dict):
             value["evidence"] = evidence
             value["figures"] = dict(world.figures)
+            value["unseen"] = list(dict.fromkeys(world.unseen))
     if not report.failed:
         return report
     text = f"evidence: {evidence}\nreplay:   {_replay(item)}"
@@ -267,7 +281,9 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
     from harness.goldens import Goldens
 
     settings = request.config.stash[SETTINGS]
-    found = Goldens(str(request.config.rootpath / "goldens"), update=settings.update_goldens, system=own_goldens())
+    found = Goldens(
+        str(request.config.rootpath / "goldens"), update=settings.update_goldens, system=own_goldens(settings.backend)
+    )
     if "world" in request.fixturenames:
         here: World = request.getfixturevalue("world")
         for place, name in here.names().items():

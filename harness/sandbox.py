@@ -7,10 +7,12 @@ import os
 from typing import TYPE_CHECKING
 
 from harness import images
+from harness.backends.contract import GUEST, SECTORS
 from harness.errors import Finding, Unavailable
 from harness.sut.protocol import mapping
 
 if TYPE_CHECKING:
+    from harness.backends.contract import Look
     from harness.deadline import Deadline
     from harness.sut.program import Program
     from harness.sut.protocol import Answer, Args
@@ -61,10 +63,14 @@ class Sandbox:
         self.directory = world.sandbox(name)
         place = os.path.join(world.root, "images")
         os.makedirs(place, mode=0o700, exist_ok=True)
-        found = images.unpack(world.artifacts.directory)
+        if self.guest != LAYERED:
+            world.need(f"{GUEST}{guest}")
+        if image_format == GPT:
+            world.need(f"{SECTORS}{sectors}")
+        found = world.images
         self.gpt = found.gpt
         self.distro = found.erofs if image_format == EROFS else found.gpt if sectors == SECTOR else found.gpt4k
-        self.identity = images.EROFS_UUID if image_format == EROFS else images.DISK_GUID
+        self.identity = found.uuid if image_format == EROFS else found.guid
         self.scratch = images.copy_scratch(os.path.join(place, f"{name}.ext4")) if upper == EXT4 else None
 
     def request(self) -> Args:
@@ -144,6 +150,17 @@ class Sandbox:
         if (answer.result.get("category"), answer.result.get("status")) != ("exit", 0):
             raise Finding(f"exec {' '.join(argv)}", expected="exit 0", found=str(answer.result))
         return base64.b64decode(str(answer.result["stdout"])).decode()
+
+    def look(self, program: Program) -> Look:
+        """Return what runs a program in the guest and gives what it printed, None if that can't be had."""
+
+        def run(*argv: str) -> str | None:
+            answer = program.call("exec", {**self.named(), "argv": list(argv)}, self.world.soon())
+            if not answer.ok or (answer.result.get("category"), answer.result.get("status")) != ("exit", 0):
+                return None
+            return base64.b64decode(str(answer.result["stdout"])).decode(errors="backslashreplace")
+
+        return run
 
     def verdict(self, program: Program, op: str = "reattach") -> str:
         """Return the verdict of `reattach` or `status`, with its reason."""

@@ -50,9 +50,11 @@ def session_directory() -> str:
     return os.path.join(short_root(), f"nvx-{os.urandom(4).hex()}")
 
 
-def own_goldens() -> str | None:
-    """Return the directory below the goldens for texts that only this system says."""
-    return "windows" if sys.platform == "win32" else None
+def own_goldens(backend: str = "fake") -> str | None:
+    """Return the directory below the goldens for texts that only this system says, or only this backend."""
+    if sys.platform == "win32":
+        return "windows"
+    return backend if backend in {"mshv", "qemu"} else None
 
 
 def system_name() -> str:

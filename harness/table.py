@@ -45,6 +45,7 @@ class Cell:
         reason: Why, for a fail or a skip: one line.
         evidence: Where the evidence of a failure is.
         figures: What the scenario measured, by name.
+        unseen: What it couldn't judge, since it isn't visible on the backend.
     """
 
     node: str
@@ -57,6 +58,7 @@ class Cell:
     reason: str = ""
     evidence: str = ""
     figures: dict[str, int] = field(default_factory=dict[str, int])
+    unseen: list[str] = field(default_factory=list[str])
 
 
 class Table:
@@ -109,7 +111,7 @@ class Table:
         lines = [f"{'group':{width[0]}}  {'scenario':{width[1]}}  {'backend':{width[2]}}  result"]
         for (group, scenario, backend, summary), cells in zip(heads, rows, strict=True):
             lines.append(f"{group:{width[0]}}  {scenario:{width[1]}}  {backend:{width[2]}}  {summary}")
-            lines += [f"{'':{width[0]}}    {line}" for line in [*_measured(cells), *_reasons(cells)]]
+            lines += [f"{'':{width[0]}}    {line}" for line in [*_measured(cells), *_unseen(cells), *_reasons(cells)]]
         counts = [f"{sum(cell.outcome == word for cell in self.cells())} {word}" for word in ("pass", "fail", "skip")]
         total = f"{_count(len(rows), 'scenario')}, {_count(len(self._cells), 'cell')}"
         cut = ["the run was cut short: what isn't listed was not run"] if self._cut else []
@@ -131,6 +133,7 @@ class Table:
         known = self._cells.setdefault(cell.node, cell)
         known.evidence = cell.evidence or known.evidence
         known.figures |= cell.figures
+        known.unseen = known.unseen or cell.unseen
         word = {"passed": "pass", "failed": "fail", "skipped": "skip"}[outcome]
         # A failed phase is the last word; a later phase that passes takes nothing back.
         if known.outcome in {"", "pass"}:
@@ -165,6 +168,7 @@ def _cell(value: dict[str, object]) -> Cell:
         clauses=_strings(value["clauses"]),
         evidence=str(value.get("evidence", "")),
         figures=_figures(value.get("figures")),
+        unseen=_strings(value.get("unseen")),
     )
 
 
@@ -199,6 +203,11 @@ def _measured(cells: list[Cell]) -> list[str]:
         for cell in cells
         if cell.figures
     ]
+
+
+def _unseen(cells: list[Cell]) -> list[str]:
+    counts = Counter(", ".join(cell.unseen) for cell in cells if cell.unseen)
+    return [f"not seen {what}" if count == 1 else f"not seen {what} ({count} cells)" for what, count in counts.items()]
 
 
 def _reasons(cells: list[Cell]) -> list[str]:

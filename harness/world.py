@@ -23,7 +23,7 @@ from harness import channel as channels
 from harness import python, witness
 from harness.channel import Channel
 from harness.deadline import Clock, until
-from harness.errors import Finding, HarnessError, Late
+from harness.errors import Finding, HarnessError, Late, Unsupported
 from harness.sut.process import Started
 from harness.sut.program import Program
 from harness.table import COUNTED
@@ -36,11 +36,9 @@ if TYPE_CHECKING:
 
     from harness.backends.contract import Artifacts, Backend
     from harness.deadline import Deadline
+    from harness.images import Images
     from harness.settings import Settings
     from harness.sut.process import Source
-
-OPERATION = 30.0
-"""Seconds that an operation of an orchestrator may take before the scenario gives up on it."""
 
 ENDING = 10.0
 """Seconds that what is ended may take to be gone."""
@@ -55,6 +53,8 @@ OWN_NAMES = frozenset(
         "s",
         TEMPORARY,
         "vmm.py",
+        "openvmm",
+        "openvmm.exe",
         "side.json",
         "channel",
         "fake",
@@ -102,7 +102,9 @@ class World:
         channel: The fakes' channel.
         vmm: The backend's part in this test.
         artifacts: What VMs boot from.
+        images: The images that guests boot from.
         figures: What the scenario measured, by name, for the final table.
+        unseen: What it would have judged, had it been visible on this backend.
     """
 
     def __init__(self, settings: Settings, backend: Backend, *, label: str) -> None:
@@ -123,8 +125,11 @@ class World:
         self.host = witness.host()
         self.processes = Processes(self.host, needle=self.vmm.needle, token=self.token, root=self.state)
         self.channel = Channel(channel, token=self.token, processes=self.processes, host=self.host)
-        self.artifacts: Artifacts = backend.artifacts(os.path.join(settings.directory, f"a{os.getpid()}"))
+        place = os.path.join(settings.directory, f"a{os.getpid()}")
+        self.artifacts: Artifacts = backend.artifacts(place)
+        self.images: Images = backend.images(place)
         self.figures: dict[str, int] = {}
+        self.unseen: list[str] = []
         self._programs: list[Program] = []
         self._swept = False
         self._kept = False
@@ -148,11 +153,36 @@ class World:
         """Remove a file that the scenario itself put somewhere."""
         os.unlink(path)
 
-    def soon(self, seconds: float = OPERATION) -> Deadline:
-        """Return a deadline for one operation."""
-        return self.clock.after(seconds)
+    def need(self, *needs: str) -> None:
+        """Skip the scenario, by an error, unless the backend can do what it needs.
 
-    def until(self, look: Callable[[], bool], seconds: float = OPERATION) -> bool:
+        Args:
+            needs: See :meth:`harness.backends.contract.Backend.lacks`.
+
+        Raises:
+            Unsupported: It can't.
+        """
+        for need in needs:
+            if reason := self.backend.lacks(need):
+                raise Unsupported(self.backend.name, reason)
+
+    def saw(self, what: str, *facts: object) -> bool:
+        """Tell whether facts are visible on this backend; one that isn't is noted for the final table.
+
+        Args:
+            what: What the facts are, in words.
+            facts: Each None if it can't be seen.
+        """
+        if None not in facts:
+            return True
+        self.unseen.append(what)
+        return False
+
+    def soon(self, seconds: float | None = None) -> Deadline:
+        """Return a deadline, by default for one operation."""
+        return self.clock.after(self.backend.phase if seconds is None else seconds)
+
+    def until(self, look: Callable[[], bool], seconds: float | None = None) -> bool:
         """Look again and again at what nothing announces; return the last answer."""
         return until(look, self.soon(seconds))
 
@@ -326,6 +356,7 @@ class World:
         """Sweep if nobody has, and remove the test's directory; return what was left, if nobody was told yet."""
         told = self._swept
         left = self.sweep()
+        self.vmm.close()
         self.channel.close()
         self.processes.close()
         # What is mounted here belongs to somebody else: nothing below it may go.

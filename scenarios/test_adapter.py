@@ -27,7 +27,7 @@ def test_the_adapter_boots_what_nvx_boots(world: World, goldens: Goldens, image_
     world.expect("the VMM", expected=vmm.pin.pid, found=vm.pid)
     # One plan for every orchestrator: the same arguments and the same command line, to the byte.
     goldens.check(f"{golden}/argv.txt", options_as_lines(vm.argv()))
-    expect_found(world, box, world.vmm.guest_facts(vm), goldens, golden)
+    expect_found(world, box, world.vmm.guest_facts(vm, box.look(program)), goldens, golden)
     expect_allowlist(world, box, vm)
     world.expect("exec", expected="up\n", found=box.output(program, "/bin/echo", "up"))
     end(world, box, program)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness.backends.contract import UNSEEN
 from harness.builds import Build
 from harness.errors import Unavailable
 from harness.faults.heldexit import HeldExit
@@ -81,12 +80,10 @@ def upgrade(sums: str, name: str) -> None:
 
 
 def heard(world: World) -> list[str]:
-    """Return everything that has come to the endpoint of the test's one VM."""
+    """Return everything that has come to the endpoint of the test's one VM, nothing where that can't be seen."""
     (vm,) = world.vmm.vms()
     contacts = vm.contacts()
-    if contacts is None:
-        pytest.skip(f"what comes to an endpoint is {UNSEEN}")
-    return contacts
+    return contacts or [] if world.saw("what comes to an endpoint", contacts) else []
 
 
 def untouched(world: World, where: str, meeting: Meeting) -> None:

@@ -198,7 +198,7 @@ def test_the_guest_sees_the_line_to_its_last_token(world: World, goldens: Golden
     program = world.orchestrator()
     box.provision(program)
     box.succeed(program, "start")
-    line = world.vmm.guest_facts(world.vmm.vms()[-1]).command_line
+    line = world.vmm.guest_facts(world.vmm.vms()[-1], box.look(program)).command_line
     end(world, box, program)
     if line is None:
         pytest.skip(f"the command line: {UNSEEN}")

@@ -1,10 +1,14 @@
-"""Backends: which VMM the scenarios run on. None is ever replaced by another."""
+"""Backends: which VMM the scenarios run on. None is ever replaced by another.
+
+A backend is a module of this package with two functions: ``missing(settings)`` names what it lacks on this machine, and
+``make(settings)`` returns it. Both are called before any test.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from harness.errors import Unavailable
 
@@ -12,24 +16,26 @@ if TYPE_CHECKING:
     from harness.backends.contract import Backend
     from harness.settings import Settings
 
-DEVICES = {"kvm": "/dev/kvm", "mshv": "/dev/mshv"}
+MODULES = {"fake": "fake", "kvm": "openvmm", "mshv": "openvmm", "whp": "openvmm", "qemu": "qemu"}
+"""From a backend's name to its module here."""
+
+
+class Driver(Protocol):
+    """What a backend's module offers."""
+
+    def missing(self, settings: Settings) -> tuple[str, ...]:
+        """Return what it lacks here, each with what would bring it; empty if it can run."""
+        ...
+
+    def make(self, settings: Settings) -> Backend:
+        """Return it; it lacks nothing."""
+        ...
 
 
 def missing(settings: Settings) -> tuple[str, ...]:
     """Return what the chosen backend lacks here, each with what would bring it; empty if it can run."""
-    name = settings.backend
-    if name == "fake":
-        there = importlib.util.find_spec("fake_openvmm") is not None
-        return () if there else ("the package fake_openvmm (install this project)",)
-    found: list[str] = []
-    device = DEVICES.get(name)
-    if device is not None and not os.access(device, os.R_OK | os.W_OK):
-        found.append(f"read and write access to {device}")
-    if name == "whp" and os.path.sep != "\\":
-        found.append("Windows with the Windows Hypervisor Platform")
-    if name != "qemu" and settings.artifacts is None and settings.openvmm is None:
-        found.append("OpenVMM and a guest (--artifacts DIR)")
-    return (*found, f"the driver of {name} in this version of the harness")
+    driver = _driver(settings.backend)
+    return driver.missing(settings) if driver else (f"the driver of {settings.backend} in this version of the harness",)
 
 
 def load(settings: Settings) -> Backend:
@@ -38,8 +44,15 @@ def load(settings: Settings) -> Backend:
     Raises:
         Unavailable: It can't run here; the error names what is missing.
     """
-    if lacking := missing(settings):
+    lacking = missing(settings)
+    driver = _driver(settings.backend)
+    if lacking or driver is None:
         raise Unavailable(f"--backend {settings.backend}", lacking)
-    from harness.backends.fake import Fake  # noqa: PLC0415 - each backend brings its own imports
+    return driver.make(settings)
 
-    return Fake()
+
+def _driver(name: str) -> Driver | None:
+    module = f"{__name__}.{MODULES[name]}"
+    if importlib.util.find_spec(module) is None:
+        return None
+    return cast("Driver", importlib.import_module(module))

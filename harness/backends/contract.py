@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from harness.images import Images
     from harness.witness.contract import Descriptor
 
 UNSEEN = "not visible on this backend"
 """The reason of an assertion that is skipped because its fact can't be seen."""
+
+PAUSE = "pause:"
+"""The need of a VMM that stops at a named point until the harness lets it go: the point's name follows."""
+
+KNOB = "knob:"
+"""The need of a VMM or guest that misbehaves on request: the knob's name follows."""
+
+GUEST = "guest:"
+"""The need of another guest than the layered one: ``direct`` or ``adapter`` follows."""
+
+SECTORS = "sectors:"
+"""The need of a disk of such sectors: the bytes of one follow."""
+
+Look = Callable[..., "str | None"]
+"""Runs a program, named word by word, in a guest; returns what it printed, None if it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +145,7 @@ class TestSide(Protocol):
         """Say how VMMs started from now on behave.
 
         Raises:
-            HarnessError: The backend can't be told.
+            Unsupported: VMMs of this backend can't be told so.
         """
         ...
 
@@ -136,8 +153,17 @@ class TestSide(Protocol):
         """Return the runs of this test so far, in order."""
         ...
 
-    def guest_facts(self, vm: Vm) -> GuestFacts:
-        """Return what the guest of a run found."""
+    def guest_facts(self, vm: Vm, look: Look | None = None) -> GuestFacts:
+        """Return what the guest of a run found.
+
+        Args:
+            vm: The run.
+            look: Runs programs in that guest, if it runs: a backend without evidence of its own asks by it.
+        """
+        ...
+
+    def close(self) -> None:
+        """End whatever watches the test's VMMs."""
         ...
 
 
@@ -152,6 +178,27 @@ class Backend(Protocol):
     @property
     def hypervisor(self) -> str:
         """The name that `--hypervisor` takes for it."""
+        ...
+
+    @property
+    def phase(self) -> float:
+        """Seconds that one operation may take."""
+        ...
+
+    def lacks(self, need: str) -> str | None:
+        """Return why it can't do something that a scenario needs, None if it can.
+
+        Args:
+            need: :data:`PAUSE`, :data:`KNOB`, :data:`GUEST` or :data:`SECTORS` with what follows it.
+        """
+        ...
+
+    def images(self, directory: str) -> Images:
+        """Return the images that its guests boot from.
+
+        Args:
+            directory: The worker's directory, where the backend may put them.
+        """
         ...
 
     def artifacts(self, directory: str) -> Artifacts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -14,7 +15,8 @@ from harness.witness.contract import Descriptor
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from harness.backends.contract import Vm
+    from harness.backends.contract import Look, Vm
+    from harness.settings import Settings
 
 Event = dict[str, object]
 
@@ -24,6 +26,17 @@ class Fake:
 
     name = "fake"
     hypervisor = "whp" if sys.platform == "win32" else "kvm"
+
+    phase = 30.0
+
+    def lacks(self, need: str) -> str | None:
+        """It can do everything."""
+        del need
+        return None
+
+    def images(self, directory: str) -> images.Images:
+        """Unpack the committed ones; the fake's guest runs no program of them."""
+        return images.unpack(directory)
 
     def artifacts(self, directory: str) -> Artifacts:
         """Write a release layout once."""
@@ -65,13 +78,30 @@ class FakeSide:
         """Read the evidence of every fake of the test, in the order of their starts."""
         return [*self._runs()]
 
-    def guest_facts(self, vm: Vm) -> GuestFacts:
-        """Collect the facts that the fake's guest noted."""
+    def close(self) -> None:
+        """Nothing watches: fakes speak for themselves."""
+
+    def guest_facts(self, vm: Vm, look: Look | None = None) -> GuestFacts:
+        """Collect the facts that the fake's guest noted; it needs no look."""
+        del look
         return next((run.facts() for run in self._runs() if run.pid == vm.pid), GuestFacts())
 
     def _runs(self) -> list[FakeVm]:
         kept = [_events(os.path.join(self._evidence, name)) for name in os.listdir(self._evidence)]
         return sorted((FakeVm(events) for events in kept if events), key=_started)
+
+
+def missing(settings: Settings) -> tuple[str, ...]:
+    """See :func:`harness.backends.missing`."""
+    del settings
+    there = importlib.util.find_spec("fake_openvmm") is not None
+    return () if there else ("the package fake_openvmm (install this project)",)
+
+
+def make(settings: Settings) -> Fake:
+    """See :func:`harness.backends.load`."""
+    del settings
+    return Fake()
 
 
 class FakeVm:

@@ -54,12 +54,16 @@ class Images(NamedTuple):
         gpt: A GPT disk with 512-byte sectors whose first partition is that EROFS.
         gpt4k: The same with 4,096-byte sectors.
         scratch: An empty ext4.
+        uuid: The UUID of that EROFS.
+        guid: The disk GUID of both disks.
     """
 
     erofs: str
     gpt: str
     gpt4k: str
     scratch: str
+    uuid: str = EROFS_UUID
+    guid: str = DISK_GUID
 
 
 class Artifacts(NamedTuple):
