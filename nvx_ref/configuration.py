@@ -26,12 +26,10 @@ from nvx_ref.images import (
 )
 from nvx_ref.plan import (
     Blocks,
-    Budget,
     ColdPlan,
     Guest,
     GuestKind,
     Hypervisor,
-    Lifecycle,
     Limits,
     Machine,
     MappingPolicy,
@@ -42,12 +40,11 @@ from nvx_ref.plan import (
     Upper,
     Workload,
     caller_text,
-    explain,
+    check_command,
     plan_mappings,
     plan_network,
     plan_shares,
 )
-from nvx_ref.plan.argv import Endpoints, Files, render
 from nvx_ref.platform import words as commands
 
 if TYPE_CHECKING:
@@ -75,6 +72,20 @@ class SandboxConfiguration(
     artifacts: Artifacts
     distro: DistroBinding | None = None
     scratch: ScratchBinding | None = None
+
+    def check_command(self, state: str) -> None:
+        """Refuse what could be started nowhere or never (:func:`nvx_ref.plan.check_command`).
+
+        Args:
+            state: Its state directory, which may not be there yet.
+        """
+        check_command(
+            self.plan,
+            self.artifacts,
+            state=state,
+            distro=self.distro.path if self.distro else None,
+            scratch=self.scratch.path if self.scratch else None,
+        )
 
     def protected(self, state: str) -> tuple[Protected, ...]:
         """Return what no export of the sandbox may reach (622.scope4).
@@ -198,8 +209,8 @@ def configure(
 ) -> SandboxConfiguration:
     """Check a request and verify its images explicitly; this is the preflight, the only step that reads content.
 
-    Order: options, entrypoint, every value and the budget; artifacts; shares or mappings; then distro with its
-    manifest, scratch. Writes nothing.
+    Order: options, entrypoint, every value and the budget; artifacts; shares or mappings; the command; then distro with
+    its manifest, scratch. Writes nothing.
 
     Args:
         request: What the caller asks for.
@@ -219,40 +230,15 @@ def configure(
     artifacts = _artifacts(request)
     images = {"the distro": request.distro, "the scratch": request.scratch}
     plan = _with_exports(plan, request, _protected(state, images, artifacts))
+    if state is not None:
+        # Before the images, which may take minutes.
+        check_command(plan, artifacts, state=state, distro=request.distro, scratch=request.scratch)
     distro = None
     if plan.blocks is not None and request.distro is not None:
         blocks = plan.blocks
         distro = verify_distro(request.distro, format=blocks.format, identity=blocks.identity, progress=progress)
     scratch = verify_scratch(request.scratch) if request.scratch is not None else None
     return SandboxConfiguration(format=1, plan=plan, artifacts=artifacts, distro=distro, scratch=scratch)
-
-
-def one_shot(configuration: SandboxConfiguration) -> SandboxConfiguration:
-    """Return the configuration of a run that ends with its entrypoint."""
-    return msgspec.structs.replace(
-        configuration, plan=msgspec.structs.replace(configuration.plan, lifecycle=Lifecycle.ONE_SHOT)
-    )
-
-
-def dry_run(configuration: SandboxConfiguration, *, report: str | None = None) -> tuple[list[str], Budget]:
-    """Return the command of a one-shot run, with the files by their own names, and its command-line budget.
-
-    Args:
-        configuration: A checked one.
-        report: Where the VMM shall write its outcome, or None.
-
-    Raises:
-        Refused: A path is one that OpenVMM would cut or read as a container format.
-    """
-    plan = one_shot(configuration).plan
-    artifacts = configuration.artifacts
-    files = Files(
-        kernel=artifacts.kernel,
-        initramfs=artifacts.initramfs,
-        distro=configuration.distro.path if configuration.distro else None,
-        scratch=configuration.scratch.path if configuration.scratch else None,
-    )
-    return render(artifacts.openvmm, plan, files, Endpoints(control="none", report=report)), explain(plan)
 
 
 def encode(configuration: SandboxConfiguration) -> bytes:
@@ -395,5 +381,8 @@ def _word(kind: type[_Word], value: str, what: str) -> _Word:
 
 def _malformed(reason: str, subject: str) -> Malformed:
     return Malformed(
-        reason, subject=subject, hint="it is kept as it is; restore it, or find out what wrote it", detail="record"
+        reason,
+        subject=subject,
+        hint="it is kept as it is; restore it, or deprovision and provision again",
+        detail="record",
     )

@@ -10,11 +10,14 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nvx_ref import supervisor
 from nvx_ref.deadline import MAX_SECONDS, Deadline
 from nvx_ref.errors import LaunchFailed
 from nvx_ref.images import read_identity
-from nvx_ref.plan import prepare
+from nvx_ref.plan import Budget, Lifecycle, explain, prepare
+from nvx_ref.plan.argv import Endpoints, Files, render
 from nvx_ref.steps import ignore
 from nvx_ref.store import Store, names
 
@@ -35,6 +38,34 @@ ENDING = 10.0
 
 _CHUNK = 1 << 16
 _SIGNALLED = 128
+
+
+def one_shot(configuration: SandboxConfiguration) -> SandboxConfiguration:
+    """Return the configuration of a run that ends with its entrypoint."""
+    return msgspec.structs.replace(
+        configuration, plan=msgspec.structs.replace(configuration.plan, lifecycle=Lifecycle.ONE_SHOT)
+    )
+
+
+def dry_run(configuration: SandboxConfiguration, *, report: str | None = None) -> tuple[list[str], Budget]:
+    """Return the command of a one-shot run, with the files by their own names, and its command-line budget.
+
+    Args:
+        configuration: A checked one.
+        report: Where the VMM shall write its outcome, or None.
+
+    Raises:
+        Refused: A path is one that OpenVMM would cut or read as a container format.
+    """
+    plan = one_shot(configuration).plan
+    artifacts = configuration.artifacts
+    files = Files(
+        kernel=artifacts.kernel,
+        initramfs=artifacts.initramfs,
+        distro=configuration.distro.path if configuration.distro else None,
+        scratch=configuration.scratch.path if configuration.scratch else None,
+    )
+    return render(artifacts.openvmm, plan, files, Endpoints(control="none", report=report)), explain(plan)
 
 
 def run_once(

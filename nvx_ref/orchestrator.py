@@ -19,7 +19,6 @@ from nvx_ref.images import check_binding, check_scratch, read_identity
 from nvx_ref.nvxc import GuestRefused
 from nvx_ref.outcome import decode_outcome
 from nvx_ref.plan import check_exports, prepare
-from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.steps import Step, ignore
 from nvx_ref.store import RuntimeIdentity, Store, names
 from nvx_ref.verdicts import (
@@ -95,12 +94,13 @@ class Orchestrator:
         Raises:
             AlreadyExists: It is provisioned.
             Busy: Another transition was in progress until the deadline.
-            Refused: The name isn't one, OpenVMM couldn't serve an endpoint there, nobody here speaks to such a guest,
-                an export reaches the sandbox's own files, or an image changed since it was verified.
+            Refused: The name isn't one, OpenVMM couldn't serve an endpoint there or would get too long a command,
+                nobody here speaks to such a guest, an export reaches the sandbox's own files, or an image changed
+                since it was verified.
         """
         self._require_spoken(configuration)
-        # A sandbox whose endpoint OpenVMM couldn't serve would never start: better to hear it now.
-        endpoints.choose(self.store.path(name))
+        # A sandbox that would never start for its endpoint or its command is better refused now.
+        configuration.check_command(self.store.path(name))
         with self.store.lock_provision(name, deadline=deadline) as locked:
             self._observe(Step.PROVISION_DIRECTORY)
             self._observe(Step.PROVISION_LOCKED)

@@ -104,3 +104,42 @@ def test_a_stop_that_the_guest_ignores_reports_the_timeout_and_forces_only_on_re
     world.processes.none("the forced stop", world.soon())
     shell.type("deprovision")
     goldens.check("lifecycle/ignored_stop.txt", shell.notes)
+
+
+@pytest.mark.spec("620.scope3.l")
+def test_a_damaged_runtime_record_names_a_way_out_that_works(world: World, goldens: Goldens) -> None:
+    """Taken while the VM runs, the way out starts no second one; once it has ended, it makes the sandbox usable."""
+    box = Sandbox(world, upper=RAMFS)
+    shell = Shell(world, box)
+    shell.type("provision", *options(box, world))
+    shell.type("start")
+    vmm = world.processes.one("start")
+    for op in ("status", "start", "stop", "deprovision"):
+        with open(box.path("runtime.json"), "w", encoding="utf-8") as file:
+            file.write("{")
+        shell.type(op)
+    world.remove(box.path("runtime.json"))
+    shell.type("start", "--timeout", "5")
+    world.expect("the VMM", expected=vmm.pin.pid, found=world.processes.one("a second start").pin.pid)
+    vmm.pin.end()
+    world.processes.none("the kill of the VMM", world.soon())
+    world.expect("start", expected=QUIET, found=shell.type("start"))
+    world.expect("stop", expected=QUIET, found=shell.type("stop"))
+    world.processes.none("stop", world.soon())
+    world.expect("deprovision", expected=QUIET, found=shell.type("deprovision"))
+    goldens.check("lifecycle/damaged_record.txt", shell.notes)
+
+
+def test_a_program_that_was_ended_or_refused_is_told_from_one_that_exited(world: World, goldens: Goldens) -> None:
+    box = Sandbox(world)
+    shell = Shell(world, box)
+    shell.type("provision", *options(box, world))
+    shell.type("start")
+    shell.notes.clear()
+    shell.type("exec", after=("--exec-timeout-ms", "50", "--", "/bin/sleep", "60"))
+    shell.type("exec", after=("--cwd", "/none", "--", "/bin/true"))
+    shell.type("exec", after=("--cwd", "none", "--", "/bin/true"))
+    shell.type("exec", after=("--", "/bin/sh", "-c", "exit 124"))
+    shell.type("stop")
+    world.processes.none("stop", world.soon())
+    goldens.check("lifecycle/ended.txt", shell.notes)

@@ -10,6 +10,7 @@ import msgspec
 
 from nvx_ref import supervisor
 from nvx_ref.cli.image import image
+from nvx_ref.cli.naming import SANDBOX, execution, typed
 from nvx_ref.cli.options import (
     bound,
     describes_sandbox,
@@ -19,9 +20,9 @@ from nvx_ref.cli.options import (
     request,
     sandbox,
 )
-from nvx_ref.cli.output import Progress, write_output
+from nvx_ref.cli.output import Progress, why_ended, write_output
 from nvx_ref.cli.types import Seconds
-from nvx_ref.configuration import configure, dry_run, one_shot
+from nvx_ref.configuration import configure
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Refused, SessionFailed
 from nvx_ref.nvxc import ExecRequest
@@ -62,8 +63,9 @@ def provision(state_dir: str, timeout: float, **options: Any) -> None:  # noqa: 
     """Check the images and create the sandbox's directory; nothing is started."""
     orchestrator, name = _sandbox(state_dir)
     deadline = Deadline.after(timeout)
-    configuration = configure(request(options), state=orchestrator.store.path(name), progress=Progress())
-    orchestrator.provision(name, configuration, deadline=deadline)
+    with typed(SANDBOX):
+        configuration = configure(request(options), state=orchestrator.store.path(name), progress=Progress())
+        orchestrator.provision(name, configuration, deadline=deadline)
 
 
 @commands.command(short_help="Boot its VM and wait for its guest.")
@@ -94,12 +96,15 @@ def exec(  # noqa: A001 - the command's name
     if report is not None:
         check_destination(report)
     try:
-        result = orchestrator.exec(name, wanted, deadline=Deadline.after(timeout), output=write_output)
+        with typed(execution(options["environment_file"])):
+            result = orchestrator.exec(name, wanted, deadline=Deadline.after(timeout), output=write_output)
     except SessionFailed as error:
         error.hint = error.hint or "ask status what became of the VM"
         raise
     if report is not None:
         publish(report, encode_exec_report(result.category, result.status))
+    if ended := why_ended(result, wanted):
+        click.echo(f"error: {ended}", err=True)
     return result.status
 
 
@@ -144,13 +149,16 @@ def status(state_dir: str, timeout: float, as_json: bool) -> None:  # noqa: FBT0
 @click.option("--explain", is_flag=True, help="With --dry-run: show where each byte of the command line goes.")
 def run(timeout: float, report: str | None, only_print: bool, explain: bool, **options: Any) -> int:  # noqa: ANN401, FBT001 - click passes them by name
     """Boot once, run the entrypoint in a directory that goes with it, and exit with OpenVMM's status."""
+    from nvx_ref.oneshot import dry_run, one_shot, run_once  # noqa: PLC0415 - no other command needs it
+
     if explain and not only_print:
         raise Refused("it needs --dry-run", subject="--explain", detail="explain")
     if report is not None:
         report = os.path.abspath(report)
         check_destination(report)
-    configuration = configure(request(options), progress=Progress())
-    command, budget = dry_run(configuration, report=report)
+    with typed(SANDBOX):
+        configuration = configure(request(options), progress=Progress())
+        command, budget = dry_run(configuration, report=report)
     click.echo(f">> {show_command(command)}")
     if explain:
         for part in budget.parts:
@@ -159,8 +167,6 @@ def run(timeout: float, report: str | None, only_print: bool, explain: bool, **o
         click.echo(f"{budget.used:5}  of {budget.limit} bytes")
     if only_print:
         return 0
-    from nvx_ref.oneshot import run_once  # noqa: PLC0415 - no other command needs it
-
     return run_once(one_shot(configuration), report=report, output=write_output, deadline=Deadline.after(timeout))
 
 

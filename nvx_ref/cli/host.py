@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nvx_ref.errors import Malformed, NotFound, Refused
+from nvx_ref.errors import Malformed, NotFound, NvxError, Refused
 from nvx_ref.plan import (
     NetworkMode,
     NetworkPolicy,
@@ -20,6 +20,7 @@ from nvx_ref.plan import (
     parse_proxy,
     parse_rule,
     parse_share,
+    plan_network,
     read_policy,
 )
 
@@ -105,7 +106,13 @@ def network(flags: NetworkFlags) -> NetworkPolicy | None:
     if flags.policy_file is not None:
         raw = read_file(flags.policy_file, what="--network-egress-policy-file")
         policy = read_policy(raw, subject=flags.policy_file)
-        return msgspec.structs.replace(policy, address=flags.net or policy.address)
+        policy = msgspec.structs.replace(policy, address=flags.net or policy.address)
+        try:
+            plan_network(policy)
+        except NvxError as error:
+            error.subject = f"{flags.policy_file}: {error.subject}"
+            raise
+        return policy
     address = flags.net or ""
     mode = NetworkMode(flags.egress or NetworkMode.ALLOW.value)
     proxy = parse_proxy(flags.proxy, address) if flags.proxy is not None else None

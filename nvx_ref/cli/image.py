@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from nvx_ref.cli.naming import IMAGE, typed
 from nvx_ref.cli.options import FORMATS
 from nvx_ref.cli.output import Progress
 from nvx_ref.images import DistroBinding, ImageFormat, inspect_image, seal_manifest, seal_of, verify_distro
@@ -28,7 +29,8 @@ def image() -> None:
 @_FORMAT
 def inspect(path: str, image_format: str) -> None:
     """Print what the header of PATH says: identity, sector size, file system; reads no more than headers."""
-    _print(inspect_image(path, ImageFormat(image_format)))
+    with typed(IMAGE):
+        _print(inspect_image(path, ImageFormat(image_format)))
 
 
 @image.command(short_help="Verify all that the policy needs.")
@@ -38,7 +40,8 @@ def inspect(path: str, image_format: str) -> None:
 def verify(path: str, image_format: str, identity: str | None) -> None:
     """Verify PATH: its header, and with a manifest beside it the digest of every byte and the package list."""
     progress = Progress()
-    verify_distro(path, format=ImageFormat(image_format), identity=identity, progress=progress)
+    with typed(IMAGE):
+        verify_distro(path, format=ImageFormat(image_format), identity=identity, progress=progress)
     click.echo(f"accepted; {progress.hashed} bytes hashed")
 
 
@@ -50,10 +53,12 @@ def verify(path: str, image_format: str, identity: str | None) -> None:
 def bind(path: str, image_format: str, identity: str | None, staged: bool) -> None:  # noqa: FBT001
     """Verify PATH and print its binding as JSON."""
     kind = ImageFormat(image_format)
-    if not staged:
-        _print(verify_distro(path, format=kind, identity=identity, progress=Progress()))
-        return
-    binding = take_word(path, format=kind, identity=identity, image=seal_of(path), manifest=seal_manifest(path))
+    with typed(IMAGE):
+        if staged:
+            seal = seal_of(path)
+            binding = take_word(path, format=kind, identity=identity, image=seal, manifest=seal_manifest(path))
+        else:
+            binding = verify_distro(path, format=kind, identity=identity, progress=Progress())
     _print(binding)
 
 

@@ -6,9 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from nvx_ref.errors import Refused
+from nvx_ref.nvxc.client import MAX_OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nvx_ref.nvxc import ExecRequest, ExecResult
 
 _PERCENT = 100
 
@@ -35,6 +38,25 @@ def write_output(stream: str, data: bytes) -> None:
     except OSError as error:
         reason = f"it can't be written: {error.strerror}"
         raise Refused(reason, subject=stream, hint="the program's output is cut there", detail="output") from error
+
+
+def why_ended(result: ExecResult, request: ExecRequest) -> str | None:
+    """Return why a program didn't come to an end of its own, None if it did.
+
+    Its status alone doesn't say so: a program may exit with any.
+
+    Args:
+        result: How it ended.
+        request: What was asked for.
+    """
+    if result.refused:
+        return f"the guest refused to run it: {result.category} (status {result.status})"
+    return {
+        "timeout": f"the program was ended: it ran longer than its {request.timeout_ms} ms",
+        "output-limit": f"the program was ended: its output passed {MAX_OUTPUT} bytes",
+        "cancelled": "the program was ended: it was cancelled",
+        "failed": f"the guest could not run it (status {result.status})",
+    }.get(result.category)
 
 
 class Progress:

@@ -150,11 +150,14 @@ def explicit_artifacts(openvmm: Sequence[str], *, kernel: str, initramfs: str, m
         kept_path(manifest, what="manifest"),
     )
     checksums = os.path.join(os.path.dirname(found.manifest), CHECKSUMS)
+    roles = {found.kernel: "kernel", found.initramfs: "initramfs", checksums: "manifest", found.manifest: "manifest"}
     unusable = [path for path in (found.kernel, found.initramfs, found.manifest, checksums) if not os.path.isfile(path)]
     if missing := [path for path in unusable if not os.path.exists(path)]:
-        raise NotFound(f"{', '.join(missing)} missing", subject="artifacts", detail="artifacts")
+        subject = ", ".join(dict.fromkeys(roles[path] for path in missing))
+        raise NotFound(f"{', '.join(missing)} missing", subject=subject, detail="artifacts")
     if unusable:
-        raise Refused(f"not a regular file: {', '.join(unusable)}", subject="artifacts", detail="kind")
+        subject = ", ".join(dict.fromkeys(roles[path] for path in unusable))
+        raise Refused(f"not a regular file: {', '.join(unusable)}", subject=subject, detail="kind")
     return found
 
 

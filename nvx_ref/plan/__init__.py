@@ -35,7 +35,7 @@ from nvx_ref.plan.network import (
     plan_network,
     read_policy,
 )
-from nvx_ref.plan.prepared import Command, PreparedLaunch, prepare
+from nvx_ref.plan.prepared import Command, PreparedLaunch, check_command, prepare
 from nvx_ref.plan.rules import Protocol, Rule, parse_rule
 from nvx_ref.plan.shares import Share, parse_share, plan_shares
 from nvx_ref.plan.tokens import CALLER_BUDGET, Budget, BudgetPart, caller_text, explain, layer_token
@@ -74,6 +74,7 @@ __all__ = [
     "Upper",
     "Workload",
     "caller_text",
+    "check_command",
     "check_exports",
     "decode_plan",
     "disk_path",

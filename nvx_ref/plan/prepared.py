@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from nvx_ref.plan.argv import Endpoints, Files, render
 from nvx_ref.plan.exports import check_exports
 from nvx_ref.plan.model import Upper
 from nvx_ref.plan.tokens import caller_text
-from nvx_ref.platform import files
+from nvx_ref.platform import endpoint, files
+from nvx_ref.store import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from nvx_ref.images import Artifacts, CheckedFile, DistroBinding, ScratchBinding
     from nvx_ref.plan.hostpaths import Protected
     from nvx_ref.plan.model import ColdPlan
+
+
+_LOWEST = 3
+"""The lowest descriptor that isn't a standard stream."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -107,6 +113,31 @@ class PreparedLaunch:
         self.close()
 
 
+def check_command(plan: ColdPlan, artifacts: Artifacts, *, state: str, distro: str | None, scratch: str | None) -> None:
+    """Check before anything is kept that a managed launch has a command, as far as that can be known by then.
+
+    Descriptors have no numbers yet, so the shortest one stands for each: what is refused here would be at every start.
+
+    Args:
+        plan: The plan.
+        artifacts: OpenVMM, kernel and initramfs.
+        state: The sandbox's directory; it needn't be there yet.
+        distro: The distro's path, if there is one.
+        scratch: The scratch's, if there is one.
+
+    Raises:
+        Refused: OpenVMM couldn't serve an endpoint there, or as :meth:`PreparedLaunch.command` says.
+    """
+    paths = Files(
+        kernel=_shortest(artifacts.kernel),
+        initramfs=_shortest(artifacts.initramfs),
+        distro=_shortest(distro) if distro is not None else None,
+        scratch=_shortest(scratch) if scratch is not None else None,
+    )
+    places = Endpoints(control=endpoint.choose(state), report=os.path.join(state, names.OUTCOME))
+    render(artifacts.openvmm, plan, paths, places)
+
+
 def prepare(
     plan: ColdPlan,
     artifacts: Artifacts,
@@ -137,6 +168,10 @@ def prepare(
             stays open.
     """
     return PreparedLaunch(plan, artifacts, distro=distro, scratch=scratch, protected=protected)
+
+
+def _shortest(path: str) -> str:
+    return files.proc_path(_LOWEST) if files.DESCRIPTORS_HAVE_PATHS else path
 
 
 def _check_parts(plan: ColdPlan, distro: DistroBinding | None, scratch: ScratchBinding | None) -> None:

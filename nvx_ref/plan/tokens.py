@@ -85,7 +85,7 @@ def caller_text(plan: ColdPlan) -> str:
     if budget.used > budget.limit:
         raise Refused(
             f"the caller's part is {budget.used} bytes with its NUL, over the budget of {budget.limit}",
-            subject="cmdline",
+            subject="command line",
             hint="shorten it; run --dry-run --explain shows where each byte goes",
             detail="budget",
         )

@@ -59,6 +59,13 @@ class Journal(
             raise ValueError("a journal with a process has its boot there")
 
 
+WAY_OUT = (
+    "it is kept as it is; restore it, or make sure that no OpenVMM of this sandbox runs (none has openvmm.log beside "
+    "it open) and delete it"
+)
+"""What to do about a record that can't be read: nothing is guessed from what is left of it."""
+
+
 class RuntimeRecord(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
 ):
@@ -158,6 +165,4 @@ def _older(raw: bytes) -> str | None:
 
 
 def _malformed(reason: str, subject: str) -> Malformed:
-    return Malformed(
-        reason, subject=subject, hint="it is kept as it is; restore it, or find out what wrote it", detail="record"
-    )
+    return Malformed(reason, subject=subject, hint=WAY_OUT, detail="record")

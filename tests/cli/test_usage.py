@@ -89,7 +89,7 @@ RUN = ("run", "--distro", "d", "--format", "erofs", "--ram-upper")
         (("--explain",), "error: --explain: it needs --dry-run"),
         (("--mount-deny", "x"), "error: --mount-deny: it needs a --mount"),
         (("--mount-owner", "caller"), "error: --mount-owner: it needs a --mount"),
-        (("--mount", "/a"), "error: mount: '/a' isn't GUEST,HOST[,ro|rw]"),
+        (("--mount", "/a"), "error: --mount: '/a' isn't GUEST,HOST[,ro|rw]"),
         (("--mount", "/a,/b", "--mount-write", "/c"), "error: --mount-write /c: it lies in no --mount"),
         (("--net", "10.0.0.2/24"), "error: --net: --net and --network-profile portable go together"),
         (("--network-profile", "portable"), "error: --net: --net and --network-profile portable go together"),

@@ -13,11 +13,11 @@ from nvx_ref.configuration import (
     SandboxRequest,
     configure,
     decode,
-    dry_run,
     encode,
     split_command,
 )
 from nvx_ref.errors import Malformed, NotFound, NvxError, Refused
+from nvx_ref.oneshot import dry_run
 from nvx_ref.plan import Upper
 
 
