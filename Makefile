@@ -29,8 +29,10 @@ test: lint types unit scenarios ## Everything: lint, types, unit tests, scenario
 unit: $(STAMP) ## The tests of the three packages
 	$(BIN)/python -m pytest tests -n $(JOBS)
 
-nightly: $(STAMP) ## A million random records in place of ten thousand
+nightly: $(STAMP) ## A million random records in place of ten thousand, and every reader fuzzed for a minute
 	NVX_RANDOM_RECORDS=1000000 $(BIN)/python -m pytest tests/fake/machine/test_nvxs.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[nightly]' || true
+	$(BIN)/python ci/fuzz.py --all 60
 
 soak: $(STAMP) ## 2,000 launches and stops, after which nothing may be left
 	$(BIN)/python ci/soak.py

@@ -194,9 +194,9 @@ def reaches(mounts: list[Reach], path: str) -> list[Reach]:
     """Return the parts of file systems that are shown at a path and below it.
 
     Args:
-        mounts: What is mounted; none where the system doesn't say. In a chroot that is no mount point itself, none of
-            them covers a path that isn't on a mount of its own: what shows that path is then unknown, and it is told
-            from others by identity alone.
+        mounts: What is mounted; none where the system doesn't say. In a chroot that is no mount point itself, and of
+            whose files no mount inside shows a part, none of them covers a path that isn't on a mount of its own: it is
+            told from others by identity alone.
         path: Canonical.
     """
     inner = [mount for mount in mounts if mount.point != path and within(mount.point, path)]

@@ -6,7 +6,6 @@ import os
 import shutil
 import struct
 import subprocess
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from harness.images import DISK_GUID, EROFS_UUID, SCRATCH_UUID, Images
 from nvx_ref.errors import Malformed, Refused
 from nvx_ref.images import read_erofs, read_ext4, read_gpt
 from nvx_ref.images import reading as reading_module
+from resealing import put, resealed
 
 SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 Reader = Callable[[int, int], object]
@@ -65,23 +65,6 @@ def detail(kind: str, data: bytes) -> str | None:
     with pytest.raises(Malformed) as caught:
         read(kind, data)
     return caught.value.detail
-
-
-def put(data: bytes, offset: int, new: bytes) -> bytes:
-    return data[:offset] + new + data[offset + len(new) :]
-
-
-def resealed(data: bytes, sector: int = 512) -> bytes:
-    """A GPT with changes, its checksums made right again: what a hostile writer would do."""
-    header = bytearray(data[sector : sector + 92])
-    (entries_at,) = struct.unpack_from("<Q", header, 72)
-    count, size = struct.unpack_from("<2I", header, 80)
-    start = entries_at * sector
-    if size == 128 and count <= 1024 and start < len(data):
-        struct.pack_into("<I", header, 88, zlib.crc32(data[start : start + count * size]))
-    header[16:20] = bytes(4)
-    struct.pack_into("<I", header, 16, zlib.crc32(bytes(header)))
-    return put(data, sector, bytes(header))
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +133,22 @@ def test_what_other_gpt_writers_make_is_read(tmp_path: Path, maker: str) -> None
         found = read_gpt(fd, length=length)
     assert (found.disk, found.backup) == (DISK_GUID, True)
     assert [(entry.offset, entry.length) for entry in found.entries] == [(1 << 20, 1 << 20), (2 << 20, 1905 * 512)]
+
+
+@pytest.mark.parametrize("maker", ["sgdisk", "sfdisk"])
+def test_disks_of_other_tools_that_were_grown_or_cut(tmp_path: Path, maker: str) -> None:
+    disk = tmp_path / "disk"
+    gpt_by(maker, disk)
+    whole = disk.stat().st_size
+    os.truncate(disk, 2 * whole)
+    with opened(disk) as (fd, length):
+        assert read_gpt(fd, length=length).backup is True, "it is where the primary says"
+    subprocess.run(
+        [tool("dd", "coreutils"), f"if={disk}", f"of={disk}.cut", "bs=1M", "count=3"], check=True, capture_output=True
+    )
+    with opened(f"{disk}.cut") as (fd, length), pytest.raises(Malformed) as caught:
+        read_gpt(fd, length=length)
+    assert caught.value.detail == "usable"
 
 
 def test_a_hybrid_mbr_changes_nothing(tmp_path: Path) -> None:

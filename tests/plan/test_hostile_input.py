@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hostile_readers import READERS, give
+from hostile_readers import READERS, give, seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 JSON = st.recursive(
@@ -66,3 +66,33 @@ def test_the_nightly_fuzzer_has_a_target_for_every_reader() -> None:
         [sys.executable, ROOT / "ci" / "fuzz.py", "--list"], capture_output=True, text=True, check=True
     )
     assert run.stdout.split("\n")[:-1] == sorted(READERS)
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_what_a_fuzzer_begins_with_is_taken(name: str) -> None:
+    begin = seeds(name)[1:]
+    assert begin
+    for data in begin:
+        READERS[name](data)
+
+
+def test_the_nightly_fuzzer_reports_and_keeps_what_it_finds(tmp_path: Path) -> None:
+    """Where the package is missing that guides it, as here by a stub of the search for it."""
+    script = tmp_path / "run.py"
+    script.write_text(
+        f"import importlib.util, sys\nsys.path.insert(0, {str(ROOT / 'ci')!r})\n"
+        "import fuzz, hostile_readers\n"
+        f"fuzz.FINDINGS = fuzz.Path({str(tmp_path)!r}) / 'found'\n"
+        "fuzz.importlib.util.find_spec = lambda name: None\n"
+        "def broken(data):\n    if len(data) > 3: raise IndexError('a fault')\n"
+        "readers = hostile_readers.READERS\nreaders.clear()\n"
+        "readers['forward'] = broken\nreaders['proxy'] = len\n"
+        "sys.exit(fuzz.main(['--all', '1']))\n"
+    )
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert run.returncode == 1, run.stderr
+    said, bad, good = run.stdout.splitlines()
+    assert said.startswith("at random: ")
+    (kept,) = (tmp_path / "found").iterdir()
+    assert bad == f"FAIL forward: IndexError: a fault; kept as {kept}"
+    assert good.startswith("ok   proxy: ")

@@ -190,14 +190,19 @@ def test_host_paths_that_overlap_through_a_bind_mount_are_refused(tree: Path, in
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root may change its root")
 @pytest.mark.parametrize(
     ("first", "second", "detail"),
-    [("one", "two", None), ("one", "one/a", "overlap"), ("bound", "one/a", "overlap"), ("one/a", "bound", "overlap")],
+    [
+        *((one, two, "overlap") for one, two in (("one", "one/a"), ("bound", "one/a"), ("one/a", "bound"))),
+        *((one, two, "overlap") for one, two in (("three", "inner"), ("inner", "three"), ("three", "inner/deep"))),
+        *((one, two, None) for one, two in (("one", "two"), ("three/other", "inner"), ("two", "inner"))),
+    ],
 )
 def test_a_root_that_no_mount_covers_is_no_obstacle(tree: Path, first: str, second: str, detail: str | None) -> None:
-    for name in ("proc", "bound"):
-        (tree / name).mkdir()
+    """`bound` is `one`, and `inner` is a directory in `three`, which has no identity in common with its outer one."""
+    for name in ("proc", "bound", "inner", "three/other", "three/in/deep"):
+        (tree / name).mkdir(parents=True)
     code = f"import hashlib, os; from nvx_ref.plan import plan_shares; os.chroot({str(tree)!r}); plan_shares(ARGUMENT)"
     shares = [Share(target="/a", host=f"/{first}"), Share(target="/b", host=f"/{second}")]
-    binds = [(Path("/proc"), tree / "proc"), (tree / "one", tree / "bound")]
+    binds = [(Path("/proc"), tree / "proc"), (tree / "one", tree / "bound"), (tree / "three/in", tree / "inner")]
     assert in_mount_namespace(binds, code, shares) == detail
 
 
