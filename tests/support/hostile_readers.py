@@ -182,7 +182,8 @@ def _made(place: str) -> dict[str, list[bytes]]:
     images = unpack(os.path.join(place, "images"))
     artifacts = find_artifacts(write_artifacts(os.path.join(place, "release")).directory)
     heads: dict[str, bytes] = {}
-    for kind, path in zip(("erofs", "gpt", "gpt4k", "ext4"), images, strict=True):
+    paths = {"erofs": images.erofs, "gpt": images.gpt, "gpt4k": images.gpt4k, "ext4": images.scratch}
+    for kind, path in paths.items():
         with open(path, "rb") as file:
             heads[kind] = file.read(HEAD)
     plan = ColdPlan(version=1, blocks=Blocks(format=ImageFormat.EROFS, identity=EROFS_UUID))
