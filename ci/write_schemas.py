@@ -1,4 +1,4 @@
-"""Write the JSON schemas of what a configuration keeps: ``python ci/write_schemas.py [DIRECTORY]``."""
+"""Write the JSON schemas of a configuration's parts and of the report: ``python ci/write_schemas.py [DIRECTORY]``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.report.model import Report
 from nvx_ref.images import Artifacts, DistroBinding, ScratchBinding
 from nvx_ref.plan import ColdPlan, NetworkPolicy, json_schema
 
@@ -19,6 +20,7 @@ SCHEMAS: Mapping[str, type[msgspec.Struct]] = {
     "cold-plan": ColdPlan,
     "distro-binding": DistroBinding,
     "network-policy": NetworkPolicy,
+    "report": Report,
     "scratch-binding": ScratchBinding,
 }
 

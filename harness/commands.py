@@ -13,6 +13,7 @@ from harness.backends import missing
 from harness.cli import INTERRUPTED
 from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
+from harness.report.commands import report
 from harness.settings import BACKENDS, Settings
 
 MAX_ENDPOINT = 107
@@ -38,6 +39,7 @@ def commands() -> None:
 
 
 commands.add_command(replay)
+commands.add_command(report)
 commands.add_command(sweep)
 
 

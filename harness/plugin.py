@@ -9,29 +9,27 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from harness.errors import Unavailable, Unsupported
-from harness.settings import BACKENDS, Settings, own_goldens, session_directory, system_name
-from harness.table import FIGURES, GROUPS, PROPERTY, Table, words
+from harness import sharding
+from harness.collector import Collector, finish
+from harness.errors import HarnessError, Unavailable, Unsupported
+from harness.settings import BACKENDS, Settings, own_goldens, session_directory
+from harness.table import GROUPS, PROPERTY, words
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from harness.backends.contract import Backend
-    from harness.crash.progress import Line
     from harness.crash.sweep import Sweep
     from harness.goldens import Goldens
     from harness.world import World
 
 SETTINGS = pytest.StashKey[Settings]()
-TABLE = pytest.StashKey[Table]()
 WORLD = pytest.StashKey["World"]()
-REPORT_FAULT = pytest.StashKey[str]()
 
 MARKERS = {
     "c3": "image-backed cold boot",
@@ -60,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--sweep", choices=("quick", "full"), default="quick", help="how many crash points (default: quick)"
     )
     group.addoption("--nvx-report", metavar="FILE.json", help="write the final table for machines")
+    group.addoption("--shard", type=_shard, default="1/1", metavar="I/N", help="run the I-th of N parts of the tests")
     group.addoption("--timeout-scale", type=_factor, default=1.0, metavar="X", help="stretch every deadline by X")
     group.addoption("--update-goldens", action="store_true", help="write goldens instead of comparing with them")
 
@@ -80,9 +79,9 @@ def pytest_configure(config: pytest.Config) -> None:
         timeout_scale=float(config.getoption("timeout_scale") or 1.0),
         update_goldens=bool(config.getoption("update_goldens")),
         directory=_worker_input(config).get("nvx_directory") or session_directory(),
+        shard=sharding.parse(str(config.getoption("shard"))),
     )
-    table = config.stash[TABLE] = Table()
-    config.pluginmanager.register(Collector(table, settings.backend, config), "nvx-collector")
+    config.pluginmanager.register(Collector(settings, config), "nvx-collector")
     if fault := _fault(settings, chosen=chosen is not None, report=config.getoption("nvx_report")):
         raise pytest.UsageError(fault)
 
@@ -148,94 +147,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Keep the evidence of a failed scenario, and print where it is and how to run it again."""
     report = yield
-    world = item.stash.get(WORLD, None)
-    if world is None:
-        return report
-    if call.when == "call" and item.get_closest_marker("crash"):
-        report.user_properties.append((FIGURES, world.crash_figures(violated=report.failed)))
-    evidence = world.keep() if report.failed else ""
-    for name, value in report.user_properties:
-        if name == PROPERTY and isinstance(value, dict):
-            value["evidence"] = evidence
-            value["figures"] = dict(world.figures)
-            value["unseen"] = list(dict.fromkeys(world.unseen))
-    if not report.failed:
-        return report
-    text = f"evidence: {evidence}\nreplay:   {_replay(item)}"
-    if hasattr(report.longrepr, "addsection"):
-        report.longrepr.addsection(f"scenario, {call.when}", text)  # type: ignore[union-attr] # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportOptionalMemberAccess]
-    else:
-        report.longrepr = f"{report.longrepr}\n{text}"
+    finish(item, report, item.stash.get(WORLD, None), when=call.when)
     return report
-
-
-class Collector:
-    """Fills the table: in a parallel run its hook is called in the process that prints, for every worker's tests."""
-
-    def __init__(self, table: Table, backend: str, config: pytest.Config) -> None:
-        self._table = table
-        self._backend = backend
-        self._config = config
-        self._line: Line | None = None
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take one phase of one test."""
-        if report.when == "call":
-            self._show(report)
-        if report.when not in {"setup", "call", "teardown"} and self._table:
-            self._table.lose(report.nodeid, self._backend, _reason(report))
-        elif report.when == "call" or not report.passed:
-            self._table.take(report.user_properties, report.outcome, _reason(report))
-
-    def _show(self, report: pytest.TestReport) -> None:
-        """Say how far the sweep of crash cells is, if somebody looks on."""
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        found = [cast("dict[str, int]", value) for name, value in report.user_properties if name == FIGURES]
-        if not found or terminal is None or not terminal.isatty or terminal.verbosity != 0:
-            return
-        if self._line is None:
-            from harness.crash.plan import parts
-            from harness.crash.progress import Line
-
-            self._line = Line(len(parts(self._config.stash[SETTINGS].sweep)))
-        terminal.rewrite(self._line.take(found[0]["crashPoints"], found[0]["violations"]), erase=True)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the report, and remove the run's directory unless it holds evidence."""
-    config = session.config
-    if _worker_input(config):
-        return
-    settings, table = config.stash[SETTINGS], config.stash[TABLE]
-    path: str | None = config.getoption("nvx_report")
-    if path is not None:
-        text = table.report(backend=settings.backend, orchestrator=settings.orchestrator or "reference")
-        try:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            config.stash[REPORT_FAULT] = f"--nvx-report: {path} can't be written: {error.strerror}"
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    if os.path.isdir(settings.directory):
-        for name in os.listdir(settings.directory):
-            if name != "evidence":
-                shutil.rmtree(os.path.join(settings.directory, name), ignore_errors=True)
-        if not os.listdir(settings.directory):
-            os.rmdir(settings.directory)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table, if any scenario ran."""
-    config = terminalreporter.config
-    table = config.stash[TABLE]
-    if table:
-        terminalreporter.section(f"scenarios on {config.stash[SETTINGS].backend}{system_name()}")
-        for line in table.lines():
-            terminalreporter.write_line(line)
-    if fault := config.stash.get(REPORT_FAULT, ""):
-        terminalreporter.write_line(f"error: {fault}", red=True)
 
 
 @pytest.fixture(scope="session")
@@ -337,27 +250,6 @@ def _sweep(item: pytest.Item) -> str:
     return world.sweep() if world is not None else ""
 
 
-def _replay(item: pytest.Item) -> str:
-    import shlex
-
-    settings = item.config.stash[SETTINGS]
-    words = ["pytest", item.nodeid, "--backend", settings.backend]
-    if settings.orchestrator:
-        words += ["--orchestrator", settings.orchestrator]
-    return shlex.join(words)
-
-
-def _reason(report: pytest.TestReport) -> str:
-    if report.passed:
-        return ""
-    if report.skipped and isinstance(report.longrepr, tuple):
-        return str(report.longrepr[2]).removeprefix("Skipped: ")
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = str(crash.message) if crash is not None else str(report.longrepr)
-    first = next(iter(text.strip().splitlines()), "")
-    return re.sub(r"^(harness\.[\w.]+|AssertionError|Failed): ", "", first)
-
-
 def _ids(item: pytest.Item, marker: str) -> list[str]:
     return sorted({str(one) for mark in item.iter_markers(marker) for one in mark.args})
 
@@ -365,6 +257,13 @@ def _ids(item: pytest.Item, marker: str) -> list[str]:
 def _worker_input(config: pytest.Config) -> dict[str, str]:
     found: dict[str, str] = getattr(config, "workerinput", {})
     return found
+
+
+def _shard(text: str) -> str:
+    try:
+        return str(sharding.parse(text))
+    except HarnessError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _factor(text: str) -> float:

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
+from harness.sharding import WHOLE, Shard
+
 BACKENDS = ("fake", "kvm", "mshv", "whp", "qemu")
 
 
@@ -23,6 +25,7 @@ class Settings:
         timeout_scale: The factor on every deadline.
         update_goldens: Whether goldens are written instead of compared.
         directory: The session's directory, short and not made yet.
+        shard: `--shard`, which part of the run is this machine's.
     """
 
     backend: str = "fake"
@@ -33,6 +36,7 @@ class Settings:
     timeout_scale: float = 1.0
     update_goldens: bool = False
     directory: str = ""
+    shard: Shard = WHOLE
 
 
 def short_root() -> str:

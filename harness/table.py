@@ -6,9 +6,8 @@ same with and without parallel workers, and printed once.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -20,6 +19,12 @@ PROPERTY = "nvx"
 FIGURES = "nvx-figures"
 """The name of the property that a sweep's report carries: its figures by name."""
 
+CRASHES = "nvx-crashes"
+"""The name of the property that holds crash cells, each with what became of it."""
+
+STORY = "nvx-story"
+"""The name of the property that holds what happened in a failed test: moments, by microseconds."""
+
 COUNTED = ("crashPoints", "violations", "cellsFired", "processesStarted")
 """The figures of the report: where orchestrators were crashed, what was held against them, how many of the cells fired,
 and how many processes were really started for it."""
@@ -27,7 +32,39 @@ and how many processes were really started for it."""
 GROUPS = ("c3", "c4", "c5", "c6", "c7", "crash", "command_line", "image_swap", "lifecycle", "windows")
 """The markers that make a test a scenario, in the table's order."""
 
-REPORT_FORMAT = 1
+Moment = tuple[int, str, str]
+"""Microseconds, who, what."""
+
+
+@dataclass(slots=True)
+class Crash:
+    """One crash cell.
+
+    Attributes:
+        cell: Its id.
+        backend: What it ran on.
+        outcome: ``pass`` or ``fail``.
+        fired: Whether the crash, or the error, happened where the cell says.
+        verdict: What the next orchestrator's reattach came to.
+        reason: What was held against the orchestrator.
+        evidence: Where the evidence of that is.
+        replay: The command that runs it again.
+        seconds: How long it took.
+        story: What happened, if something was held against the orchestrator.
+        node: The test that it belongs to.
+    """
+
+    cell: str
+    backend: str
+    outcome: str
+    fired: bool = True
+    verdict: str = ""
+    reason: str = ""
+    evidence: str = ""
+    replay: str = ""
+    seconds: float = 0.0
+    story: list[Moment] = field(default_factory=list[Moment])
+    node: str = ""
 
 
 @dataclass(slots=True)
@@ -46,6 +83,10 @@ class Cell:
         evidence: Where the evidence of a failure is.
         figures: What the scenario measured, by name.
         unseen: What it couldn't judge, since it isn't visible on the backend.
+        command_line: Bytes of the longest kernel command line that it booted, by the family of the tokens.
+        replay: The command that runs it again.
+        seconds: How long it took.
+        story: What happened, for a fail.
     """
 
     node: str
@@ -59,6 +100,10 @@ class Cell:
     evidence: str = ""
     figures: dict[str, int] = field(default_factory=dict[str, int])
     unseen: list[str] = field(default_factory=list[str])
+    command_line: dict[str, int] = field(default_factory=dict[str, int])
+    replay: str = ""
+    seconds: float = 0.0
+    story: list[Moment] = field(default_factory=list[Moment])
 
 
 class Table:
@@ -67,7 +112,9 @@ class Table:
     def __init__(self) -> None:
         self._cells: dict[str, Cell] = {}
         self.figures: Counter[str] = Counter()
-        self._cut = False
+        self.crashes: list[Crash] = []
+        self.cut = False
+        self._seconds: dict[str, float] = {}
 
     def __bool__(self) -> bool:
         return bool(self._cells)
@@ -80,11 +127,21 @@ class Table:
             outcome: pytest's word for the phase: ``passed``, ``failed`` or ``skipped``.
             reason: Why, for the latter two.
         """
+        given = dict(properties)
+        cell = _cell(cast("dict[str, object]", given[PROPERTY])) if PROPERTY in given else None
+        if cell is not None:
+            cell.story = [_moment(one) for one in cast("list[object]", given.get(STORY, []))]
+            self._note(cell, outcome, reason)
+        self.figures.update(cast("dict[str, int]", given.get(FIGURES, {})))
+        for one in cast("list[dict[str, object]]", given.get(CRASHES, [])):
+            self.crashes.append(crash_of(one, cell.backend if cell else "", cell.node if cell else ""))
+
+    def spend(self, properties: Iterable[tuple[str, object]], seconds: float) -> None:
+        """Take note of how long a phase of a test took."""
         for name, value in properties:
-            if name == PROPERTY and isinstance(value, dict):
-                self._note(_cell(cast("dict[str, object]", value)), outcome, reason)
-            if name == FIGURES and isinstance(value, dict):
-                self.figures.update(cast("dict[str, int]", value))
+            if name == PROPERTY:
+                node = str(cast("dict[str, object]", value)["node"])
+                self._seconds[node] = self._seconds.get(node, 0.0) + seconds
 
     def lose(self, node: str, backend: str, reason: str) -> None:
         """Take a test whose worker died in it, which ends the run; what it would have said of itself is lost.
@@ -94,12 +151,15 @@ class Table:
             backend: The backend of the run.
             reason: What is known.
         """
-        self._cut = True
+        self.cut = True
         function = node.partition("[")[0].rpartition("::")[2]
         self._note(Cell(node=node, scenario=words(function), groups=[], backend=backend), "failed", reason)
 
     def cells(self) -> list[Cell]:
         """Return the cells in the table's order."""
+        for node, seconds in self._seconds.items():
+            if node in self._cells:
+                self._cells[node].seconds = seconds
         return sorted(self._cells.values(), key=lambda cell: (_place(cell), cell.scenario, cell.node))
 
     def lines(self) -> list[str]:
@@ -114,26 +174,17 @@ class Table:
             lines += [f"{'':{width[0]}}    {line}" for line in [*_measured(cells), *_unseen(cells), *_reasons(cells)]]
         counts = [f"{sum(cell.outcome == word for cell in self.cells())} {word}" for word in ("pass", "fail", "skip")]
         total = f"{_count(len(rows), 'scenario')}, {_count(len(self._cells), 'cell')}"
-        cut = ["the run was cut short: what isn't listed was not run"] if self._cut else []
+        cut = ["the run was cut short: what isn't listed was not run"] if self.cut else []
         return [*lines, *self._counted(), f"{total}: {', '.join(counts)}", *cut]
-
-    def report(self, *, backend: str, orchestrator: str) -> str:
-        """Return the report as JSON text.
-
-        Args:
-            backend: The backend of the run.
-            orchestrator: The command of the orchestrator under test, or ``reference``.
-        """
-        cells = [asdict(cell) for cell in self.cells()]
-        head = {"format": REPORT_FORMAT, "backend": backend, "orchestrator": orchestrator}
-        document = {**head, **{name: self.figures[name] for name in COUNTED}, "cells": cells}
-        return json.dumps(document, indent=2) + "\n"
 
     def _note(self, cell: Cell, outcome: str, reason: str) -> None:
         known = self._cells.setdefault(cell.node, cell)
         known.evidence = cell.evidence or known.evidence
+        known.replay = cell.replay or known.replay
+        known.story = cell.story or known.story
         known.figures |= cell.figures
         known.unseen = known.unseen or cell.unseen
+        known.command_line = cell.command_line or known.command_line
         word = {"passed": "pass", "failed": "fail", "skipped": "skip"}[outcome]
         # A failed phase is the last word; a later phase that passes takes nothing back.
         if known.outcome in {"", "pass"}:
@@ -167,9 +218,39 @@ def _cell(value: dict[str, object]) -> Cell:
         cases=_strings(value["cases"]),
         clauses=_strings(value["clauses"]),
         evidence=str(value.get("evidence", "")),
+        replay=str(value.get("replay", "")),
         figures=_figures(value.get("figures")),
         unseen=_strings(value.get("unseen")),
+        command_line=_figures(value.get("commandLine")),
     )
+
+
+def crash_of(value: dict[str, object], backend: str, node: str = "") -> Crash:
+    """Return a crash cell as whoever ran it tells of it.
+
+    Args:
+        value: What it tells, by name.
+        backend: What it ran on.
+        node: The test that it belongs to.
+    """
+    return Crash(
+        cell=str(value["cell"]),
+        backend=backend,
+        outcome="fail" if value.get("reason") else "pass",
+        fired=value.get("fired") is not False,
+        verdict=str(value.get("verdict", "")),
+        reason=str(value.get("reason", "")),
+        evidence=str(value.get("evidence", "")),
+        replay=str(value.get("replay", "")),
+        seconds=float(str(value.get("seconds", 0.0))),
+        story=[_moment(one) for one in cast("list[object]", value.get("story", []))],
+        node=node,
+    )
+
+
+def _moment(value: object) -> Moment:
+    offset, lane, text = cast("tuple[int, str, str]", value)
+    return offset, lane, text
 
 
 def _strings(value: object) -> list[str]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness import channel as channels
-from harness import python, witness
+from harness import commandline, python, stories, witness
 from harness.channel import Channel
 from harness.deadline import Clock, until
 from harness.errors import Finding, HarnessError, Late, Unsupported
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harness.images import Images
     from harness.settings import Settings
     from harness.sut.process import Source
+    from harness.table import Moment
 
 ENDING = 10.0
 """Seconds that what is ended may take to be gone."""
@@ -336,9 +337,22 @@ class World:
         Args:
             violated: Whether a witness holds anything against the orchestrator.
         """
-        crashes = sum(program.crashes for program in self._programs)
+        crashes = len(self.crashes())
         started = len(self._programs) + len(self.vmm.vms())
         return dict(zip(COUNTED, (crashes, int(violated), crashes, started), strict=True))
+
+    def crashes(self) -> list[str]:
+        """Return the crash points of this test's orchestrators."""
+        return [crash for program in self._programs for crash in program.crashes]
+
+    def story(self, finding: str) -> list[Moment]:
+        """Return what happened in this test up to now, in order and without any capability, and what was found."""
+        told = [moment for program in self._programs for moment in program.story]
+        return stories.tell(told, self.vmm.vms(), finding, self.evidence.redact)
+
+    def command_line(self) -> dict[str, int]:
+        """Return where the bytes of the longest kernel command line go that a guest of this test has seen."""
+        return commandline.longest(self.vmm.guest_facts(vm).command_line for vm in self.vmm.vms())
 
     def keep(self) -> str:
         """Keep the evidence of the test, which nobody needs of one that passes, and return its directory."""

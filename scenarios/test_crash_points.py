@@ -13,7 +13,7 @@ from harness.crash.cells import parse
 from harness.crash.plan import Part, parts
 from harness.crash.sweep import Sweep, Tally
 from harness.errors import Unavailable
-from harness.table import FIGURES
+from harness.table import CRASHES, FIGURES
 
 pytestmark = [pytest.mark.spec("620.acc.3", "620.scope2.a", "620.scope2.b", "620.scope2.e"), pytest.mark.timeout(900)]
 
@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
-    request.node.user_properties.append((FIGURES, tally.figures()))
+    request.node.user_properties += [(FIGURES, tally.figures()), (CRASHES, sweep.crashes(tally))]
     if tally.failures:
         pytest.fail(sweep.text(tally), pytrace=False)
 

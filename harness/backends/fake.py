@@ -117,6 +117,10 @@ class FakeVm:
         self.started = _number(start.get("time"))
         self.pid = _number(start.get("pid"))
 
+    def moments(self) -> list[tuple[int, str]]:
+        """See :class:`harness.stories.Storyteller`."""
+        return [(_number(event.get("time")), _words(event)) for event in self.events]
+
     def argv(self) -> list[str]:
         """Return the arguments of its start."""
         return _strings(self._first("start").get("argv"))
@@ -204,6 +208,13 @@ def _events(path: str) -> list[Event]:
 
 def _object(event: Event) -> tuple[int, int]:
     return _number(event.get("device")), _number(event.get("inode"))
+
+
+def _words(event: Event) -> str:
+    """Return an event in a few words: its kind and whatever is short."""
+    told = {name: value for name, value in event.items() if name not in {"time", "kind", "pid"}}
+    short = [f"{name} {value}" for name, value in told.items() if isinstance(value, str | int) and value != ""]
+    return " ".join([str(event.get("kind")), *short])
 
 
 def _number(value: object) -> int:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from contextlib import ExitStack, contextmanager
@@ -11,13 +10,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from harness import sharding
 from harness.errors import Unavailable
 from harness.settings import BACKENDS, Settings, session_directory
+from harness.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from harness.crash.sweep import Tally
+    from harness.crash.workers import Swept
 
     Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -66,6 +67,7 @@ def replay(cell: str, *, started: bool, goldens: str | None, **options: object) 
 @click.option("--scene", "scenes", multiple=True, metavar="NAME", help="Only this scene; may be given again.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="Only these cells: steps, events, calls, ...")
 @click.option("-j", "--jobs", type=click.IntRange(1), default=None, help="Processes at once (default: the CPUs).")
+@click.option("--shard", default="1/1", metavar="I/N", help="Run the I-th of N parts of the cells.")
 @click.option("--report", metavar="FILE.json", help="Write the figures and the failed cells for machines.")
 @common
 def sweep(
@@ -74,6 +76,7 @@ def sweep(
     scenes: tuple[str, ...],
     groups: tuple[str, ...],
     jobs: int | None,
+    shard: str,
     report: str | None,
     started: bool,
     goldens: str | None,
@@ -90,29 +93,37 @@ def sweep(
         scene(name)
     if unknown := [name for name in groups if name not in GROUPS]:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(GROUPS)}", param_hint="--group")
+    part = sharding.parse(shard)
     whole = parts(sweep, scenes or tuple(SCENES), groups or GROUPS)
-    with _session(options, sweep=sweep) as settings, bar(f"{sweep} sweep") as shown:
+    with _session(options, sweep=sweep, shard=part) as settings, bar(f"{sweep} sweep") as shown:
         task = Task(settings, golden_path(goldens), started)
-        tally, missing = sweep_all(task, whole, jobs or os.cpu_count() or 1, shown)
+        found = sweep_all(task, whole, jobs or os.cpu_count() or 1, shown)
+    tally, missing = found.tally, sorted(found.missing)
     if report is not None:
-        _write(report, tally, missing)
+        _write(report, found, settings, options_of(settings, started=started))
     for reason in missing:
         click.echo(f"skipped: {reason}")
     if tally.failures:
         click.echo(text_of(tally, options_of(settings, started=started)))
     click.echo(tally.line())
-    return 1 if tally.failures or not tally.points else 0
+    return 1 if tally.failures or not found.slice.whole else 0
 
 
-def _write(path: str, tally: Tally, missing: list[str]) -> None:
-    failures = [{"cell": one.cell, "violation": one.violation, "evidence": one.evidence} for one in tally.failures]
-    document = {"format": 1, **tally.figures(), "failures": failures, "skipped": missing}
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps(document, indent=2) + "\n")
+def _write(path: str, found: Swept, settings: Settings, options: tuple[str, ...]) -> None:
+    from harness.report.build import of_sweep
+    from harness.report.model import encode
+    from harness.table import crash_of
+
+    crashes = [crash_of(one, settings.backend) for one in found.tally.crashes(options)]
+    text = encode(of_sweep(crashes, found.tally.figures(), sorted(found.missing), settings, found.slice))
+    with open(path, "wb") as file:
+        file.write(text)
 
 
 @contextmanager
-def _session(options: dict[str, object], *, sweep: str = "quick") -> Generator[Settings, None, None]:
+def _session(
+    options: dict[str, object], *, sweep: str = "quick", shard: Shard = WHOLE
+) -> Generator[Settings, None, None]:
     """Make the options of a run, and remove its files but the evidence at its end."""
     from harness.backends import missing
 
@@ -123,6 +134,7 @@ def _session(options: dict[str, object], *, sweep: str = "quick") -> Generator[S
         sweep=sweep,
         timeout_scale=float(str(options["timeout_scale"])),
         directory=session_directory(),
+        shard=shard,
     )
     if lacking := missing(settings):
         raise Unavailable(f"--backend {settings.backend}", lacking)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.crash import states
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from harness.crash.states import Allowed, State
     from harness.crash.trace import Call
     from harness.sut.protocol import Answer
+    from harness.table import Moment
 
 USABLE = "usable"
 """The golden's scene of a sandbox that is used once more after it all."""
@@ -38,6 +40,9 @@ class Result:
         violation: What was found wrong, empty if nothing was.
         started: Processes that were really started: VMMs, and orchestrators that weren't forked.
         evidence: Where the evidence of a violation is.
+        verdict: What the next orchestrator's reattach came to.
+        seconds: How long it took.
+        story: What happened, if there is a violation.
     """
 
     cell: str
@@ -45,6 +50,9 @@ class Result:
     violation: str = ""
     started: int = 0
     evidence: str = ""
+    verdict: str = ""
+    seconds: float = 0.0
+    story: list[Moment] = field(default_factory=list["Moment"])
 
 
 def run(bench: Bench, allowed: Allowed, cell: Cell, call: Call | None = None) -> Result:
@@ -62,6 +70,13 @@ def run(bench: Bench, allowed: Allowed, cell: Cell, call: Call | None = None) ->
     Raises:
         Unavailable: This machine can't run such a cell.
     """
+    began = time.monotonic()
+    result = _tried(bench, allowed, cell, call)
+    result.seconds = round(time.monotonic() - began, 3)
+    return result
+
+
+def _tried(bench: Bench, allowed: Allowed, cell: Cell, call: Call | None) -> Result:
     result = Result(str(cell))
     for _ in range(TRIES):
         try:
@@ -95,13 +110,17 @@ def _once(stage: Stage, allowed: Allowed, cell: Cell, call: Call | None, result:
 
 
 def _close(stage: Stage, result: Result) -> None:
+    world = stage.world
     if result.violation:
-        result.evidence = stage.world.keep()
-    result.started += len(stage.world.vmm.vms()) + (0 if stage.bench.source else stage.orchestrators)
-    left = stage.world.close()
+        world.keep()
+    left = world.sweep()
     if left and not result.violation:
         result.violation = f"{result.cell}: {left}"
-        result.evidence = stage.world.keep()
+    if result.violation:
+        result.evidence = world.keep()
+        result.story = world.story(result.violation)
+    result.started += len(world.vmm.vms()) + (0 if stage.bench.source else stage.orchestrators)
+    world.close()
 
 
 def find(bench: Bench, cell: Cell) -> Call:
@@ -170,7 +189,7 @@ class _Run:
             self._crash()
         if self._cell.then is not None:
             self._crash_again(self._cell.then)
-        verdict = self._restart()
+        verdict = self._result.verdict = self._restart()
         self._live_on(verdict)
         self._stage.require_bystander()
         return False

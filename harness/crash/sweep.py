@@ -46,18 +46,21 @@ class Tally:
         fired: Those whose crash, or error, happened where they say.
         started: Processes that were really started: VMMs, and orchestrators that weren't forked.
         failures: The cells that a witness holds something against.
+        results: All of them.
     """
 
     points: int = 0
     fired: int = 0
     started: int = 0
     failures: list[Result] = field(default_factory=list["Result"])
+    results: list[Result] = field(default_factory=list["Result"])
 
     def take(self, result: Result) -> None:
         """Take one cell's result."""
         self.points += 1
         self.fired += result.fired
         self.started += result.started
+        self.results.append(result)
         if result.violation:
             self.failures.append(result)
 
@@ -69,6 +72,26 @@ class Tally:
             "cellsFired": self.fired,
             "processesStarted": self.started,
         }
+
+    def crashes(self, options: tuple[str, ...]) -> list[dict[str, object]]:
+        """Return its cells as the report takes them.
+
+        Args:
+            options: What a replay has to be told besides the cell.
+        """
+        return [
+            {
+                "cell": one.cell,
+                "fired": one.fired,
+                "verdict": one.verdict,
+                "reason": one.violation,
+                "evidence": one.evidence,
+                "replay": replay_command(one.cell, options),
+                "seconds": one.seconds,
+                "story": one.story,
+            }
+            for one in self.results
+        ]
 
     def line(self) -> str:
         """Return its numbers as one line."""
@@ -118,6 +141,10 @@ class Sweep:
         settings = self._bench.settings
         with open_bench(settings, self._bench.backend, started=True) as bench:
             yield Sweep(bench, self._golden, options_of(settings, started=True))
+
+    def crashes(self, tally: Tally) -> list[dict[str, object]]:
+        """Return the cells of a tally as the report takes them."""
+        return tally.crashes(self._options)
 
     def text(self, tally: Tally) -> str:
         """Return what the failed cells of a tally are, with the line that runs each again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from harness.backends import load
 from harness.crash.run import Result
 from harness.crash.sweep import Sweep, Tally, open_bench, options_of
 from harness.errors import Finding, Unavailable
+from harness.sharding import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,22 @@ class _Worker:
 _worker = _Worker(ExitStack())
 
 
-def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> tuple[Tally, list[str]]:
+@dataclass(slots=True)
+class Swept:
+    """What a sweep in several processes came to.
+
+    Attributes:
+        slice: Which cells it covers.
+        tally: What they came to.
+        missing: Why what could not be run could not.
+    """
+
+    slice: Slice
+    tally: Tally = field(default_factory=Tally)
+    missing: set[str] = field(default_factory=set[str])
+
+
+def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> Swept:
     """Plan and run parts of a sweep in several processes.
 
     Args:
@@ -67,9 +83,9 @@ def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> tuple[T
         bar: Takes note of what is done.
 
     Returns:
-        What it came to, and what could not be run with its reason.
+        What it came to. Of the cells only those were run that belong to the settings' shard; all were planned.
     """
-    tally, missing = Tally(), set[str]()
+    swept = Swept(Slice(task.settings.shard))
     context = get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(task,)) as pool:
         pending: set[Future[object]] = {pool.submit(_plan, part) for part in parts}
@@ -77,27 +93,28 @@ def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> tuple[T
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
-                    pending |= _take(pool, future.result(), tally, missing, bar)
+                    pending |= _take(pool, future.result(), swept, bar)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return tally, sorted(missing)
+    return swept
 
 
-def _take(pool: ProcessPoolExecutor, found: object, tally: Tally, missing: set[str], bar: Bar) -> set[Future[object]]:
+def _take(pool: ProcessPoolExecutor, found: object, swept: Swept, bar: Bar) -> set[Future[object]]:
     """Take what a worker came back with, and return what has to be done because of it."""
     match found:
         case str(reason):
-            missing.add(reason)
+            swept.missing.add(reason)
         case Result():
             bar.plan(1)
-            _note(found, tally, bar)
-        case _Plan(cells):
+            _note(found, swept.tally, bar)
+        case _Plan(planned):
+            cells = [one for one in planned if swept.slice.take(str(one.cell))]
             bar.plan(len(cells))
             return {pool.submit(_run, cells[place : place + AT_ONCE]) for place in range(0, len(cells), AT_ONCE)}
         case _Ran(results):
             for result in results:
-                _note(result, tally, bar)
+                _note(result, swept.tally, bar)
         case _:
             raise TypeError(f"a worker came back with {found!r}")
     return set()

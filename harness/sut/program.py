@@ -8,12 +8,13 @@ hold the harness up.
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 from harness.errors import Finding, HarnessError, Late
 from harness.sut.answers import answers_of
-from harness.sut.protocol import Answer, Args, Hello, Hit, decode, encode, mapping, read_hello
+from harness.sut.protocol import Answer, Args, Hello, Hit, asked, decode, encode, mapping, read_hello, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 Crash = tuple[str, int]
 """A step or event, and the hit at which it is meant."""
+
+HARNESS = "harness"
+"""Who asks, kills and resumes, in a story."""
 
 
 class ProgramEnded(Finding):
@@ -56,11 +60,12 @@ class Program:
     def __init__(self, source: Source, *, host: Host, errors: str, cwd: str, started: Callable[[int], None]) -> None:
         self.errors = errors
         self.transcript: list[bytes] = []
+        self.story: list[tuple[int, str, str]] = []
         self.hello: Hello | None = None
         self._buffer = b""
         self._lines: deque[dict[str, object]] = deque()
         self._next = 0
-        self.crashes = 0
+        self.crashes: list[str] = []
         self._running: Operation | None = None
         self._child = source.begin(errors=errors, cwd=cwd)
         self._status: int | None = None
@@ -146,13 +151,13 @@ class Program:
         if way == "kill":
             running.wait_paused(deadline)
             self.kill(deadline)
-            self.crashes += 1
+            self.crashes.append(f"{running.op}/{way}/{Hit(*at)}")
             return tuple(running.passed)
         try:
             answer = running.answer(deadline)
         except ProgramEnded as ended:
             if ended.passed and ended.passed[-1] == Hit(*at):
-                self.crashes += 1
+                self.crashes.append(f"{running.op}/{way}/{Hit(*at)}")
                 return ended.passed
             raise
         where = f"{running.op} crashed at {Hit(*at)}"
@@ -160,6 +165,7 @@ class Program:
 
     def kill(self, deadline: Deadline) -> None:
         """End it from outside, with no chance to clean up."""
+        self._tell(HARNESS, f"kills orchestrator {self.pid}")
         self._pin.end()
         if not self._pin.wait(deadline):
             raise Late(f"orchestrator with pid {self.pid} killed", expected="its end", found="it still runs")
@@ -207,6 +213,7 @@ class Program:
     def _send(self, message: dict[str, object]) -> None:
         line = encode(message)
         self.transcript.append(b"> " + line)
+        self._tell(HARNESS, asked(message))
         try:
             self._requests.write(line)
             self._requests.flush()
@@ -236,11 +243,18 @@ class Program:
             return False
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         self.transcript += [b"< " + line + b"\n" for line in lines]
-        self._lines.extend(decode(line) for line in lines)
+        for line in lines:
+            self._lines.append(decode(line))
+            self._tell(f"orchestrator {self.pid}", said(self._lines[-1]))
         return bool(data)
+
+    def _tell(self, who: str, what: str) -> None:
+        """Take note of something that happened now; answers have the moment at which they were read."""
+        self.story.append((time.monotonic_ns(), who, what))
 
     def _finish(self) -> int:
         self._status = self._child.wait()
+        self._tell(f"orchestrator {self.pid}", f"has ended with {self._status}")
         self._requests.close()
         self._answers.close()
         self._pin.close()

@@ -24,6 +24,9 @@ PROTOCOL = 1
 CRASHED = 77
 """The status with which the bundled reference ends where ``exit`` was asked."""
 
+PLACE = 2
+"""How many values say where: a step or event, and a hit."""
+
 Json = object
 Args = dict[str, object]
 
@@ -114,6 +117,34 @@ def read_hello(message: dict[str, object]) -> Hello:
         needs=words(values.get("needs")),
         ways=words(values.get("ways")),
     )
+
+
+def asked(message: dict[str, object]) -> str:
+    """Return a request in a few words."""
+    if "resume" in message:
+        return "resumes"
+    held = "".join(
+        f", {word} at {at[0]}#{at[1]}"
+        for word in ("pause", "exit")
+        if isinstance(at := message.get(word), list) and len(cast("list[object]", at)) == PLACE
+    )
+    return f"asks for {message.get('op')}{held}"
+
+
+def said(message: dict[str, object]) -> str:
+    """Return what a program said in a few words."""
+    match message:
+        case {"hello": _}:
+            return "hello"
+        case {"step": name, "hit": hit} | {"event": name, "hit": hit}:
+            return f"{name}#{hit}"
+        case {"ok": True}:
+            verdict = mapping(message.get("result")).get("verdict")
+            return f"done: {verdict}" if verdict else "done"
+        case {"ok": False, "code": code}:
+            return f"failed: {code}: {message.get('message', '')}"
+        case _:
+            return "says " + ", ".join(message)
 
 
 def words(value: object) -> tuple[str, ...]:

@@ -70,27 +70,25 @@ def test_a_sweep_counts_runs_and_reports(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "14 crash points, 14 of them fired, 16 processes started: 0 violations\n"
     figures = json.loads(report.read_text())
-    assert figures == {
-        "format": 1,
-        "crashPoints": 14,
-        "violations": 0,
-        "cellsFired": 14,
-        "processesStarted": 16,
-        "failures": [],
-        "skipped": [],
-    }
+    counts = {name: figures[name] for name in ("crashPoints", "violations", "cellsFired", "processesStarted")}
+    assert counts == {"crashPoints": 14, "violations": 0, "cellsFired": 14, "processesStarted": 16}
+    assert {one["outcome"] for one in figures["crashes"]} == {"pass"}
+    assert {one["verdict"] for one in figures["crashes"]} == {"NotFound", "stopped"}
 
 
 def test_a_faulty_orchestrator_ends_red_with_a_line_for_each_cell(tmp_path: Path) -> None:
     command = faulty("marker after the spawn", tmp_path)
     options = ["--orchestrator", command, "--timeout-scale", "0.3"]
-    done = nvx_harness("sweep", "--scene", "recover-served", "--group", "steps", *options, "-j", "1")
+    report = tmp_path / "report.json"
+    chosen = ["--scene", "recover-served", "--group", "steps", "--report", str(report)]
+    done = nvx_harness("sweep", *chosen, *options, "-j", "1")
     replayed = nvx_harness("replay", *options, SPAWNED)
     evidence = re.search(r"evidence: (/tmp/nvx-\w+)/", replayed.stdout)
     assert evidence is not None
     shutil.rmtree(evidence[1])
     assert (done.returncode, replayed.returncode) == (1, 1)
     assert done.stdout.startswith("1 of 1 crash cells failed:\n\n")
+    assert [one["outcome"] for one in json.loads(report.read_text())["crashes"]] == ["fail"]
     assert "expected a record of the VMM that is alive, found pid " in replayed.stdout
 
 

@@ -10,6 +10,9 @@ import subprocess
 import pytest
 
 from harness import python
+from harness.report.build import of_scenarios
+from harness.settings import Settings
+from harness.sharding import Slice
 from harness.table import PROPERTY, Table
 
 pytest_plugins = ["pytester"]
@@ -186,7 +189,8 @@ print(*sorted(set(sys.modules) - before))
 """
     command = [python.interpreter(), "-I", "-c", body]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert found == ["harness", "harness.errors", "harness.plugin", "harness.settings", "harness.table"]
+    light = ("collector", "errors", "plugin", "settings", "sharding", "table")
+    assert found == ["harness", *(f"harness.{name}" for name in light)]
 
 
 def test_figures_stand_under_their_scenario_and_in_the_report() -> None:
@@ -202,6 +206,5 @@ def test_figures_stand_under_their_scenario_and_in_the_report() -> None:
     }
     table.take([(PROPERTY, cell)], "passed", "")
     assert [line.strip() for line in table.lines()[2:3]] == ["bytes read 7"]
-    assert json.loads(table.report(backend="fake", orchestrator="reference"))["cells"][0]["figures"] == {
-        "bytes read": 7
-    }
+    report = of_scenarios(table, Settings(), Slice())
+    assert report.cells[0].figures == {"bytes read": 7}

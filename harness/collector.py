@@ -1,0 +1,205 @@
+"""What becomes of the tests' reports: the table at the end, the report for machines, and properties for JUnit.
+
+A test's facts travel with its report, in an attribute of its own that parallel workers hand on, so that the
+properties, which JUnit's file shows, hold words only.
+"""
+# ruff: noqa: PLC0415 - what a scenario needs is imported when there is one
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from harness.settings import system_name
+from harness.sharding import Slice
+from harness.table import CRASHES, FIGURES, PROPERTY, STORY, Table
+
+if TYPE_CHECKING:
+    from harness.crash.progress import Line
+    from harness.settings import Settings
+    from harness.world import World
+
+FACTS = "nvx"
+"""The attribute of a report that holds what the table takes."""
+
+OWN = frozenset({PROPERTY, FIGURES, CRASHES, STORY})
+
+WHOLE, OWN_PART = "nvx_whole", "nvx_own"
+"""What a worker's output calls the ids of the selection, and those of them that belong to this part of the run."""
+
+CUT = frozenset({pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR})
+
+Facts = list[tuple[str, object]]
+
+
+def finish(item: pytest.Item, report: pytest.TestReport, world: World | None, *, when: str) -> None:
+    """Complete the report of one phase of a test.
+
+    Args:
+        item: The test.
+        report: The report, which is changed.
+        world: The test's world, if it had one.
+        when: Which phase.
+    """
+    if world is not None:
+        if when == "call" and item.get_closest_marker("crash"):
+            crashes: list[dict[str, object]] = [{"cell": cell, "replay": _replay(item)} for cell in world.crashes()]
+            figures = world.crash_figures(violated=report.failed)
+            report.user_properties += [(FIGURES, figures), (CRASHES, crashes)]
+        _keep(item, report, world, when=when)
+    facts: Facts = [(name, value) for name, value in report.user_properties if name in OWN]
+    report.user_properties = [pair for pair in report.user_properties if pair[0] not in OWN]
+    for name, value in facts:
+        if name == PROPERTY:
+            cell = cast("dict[str, object]", value)
+            report.user_properties += [("scenario", str(cell["scenario"])), ("backend", str(cell["backend"]))]
+            ids = (("case", cell["cases"]), ("spec", cell["clauses"]))
+            report.user_properties += [(kind, one) for kind, found in ids for one in cast("list[str]", found)]
+    setattr(report, FACTS, facts)
+
+
+def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: str) -> None:
+    """Keep the evidence of a failed scenario, and have its report say where it is and how to run it again."""
+    evidence = world.keep() if report.failed else ""
+    if report.failed:
+        report.user_properties.append((STORY, world.story(reason_of(report))))
+    for name, value in report.user_properties:
+        if name == PROPERTY and isinstance(value, dict):
+            facts = cast("dict[str, object]", value)
+            facts["evidence"] = evidence
+            facts["replay"] = _replay(item) if report.failed else ""
+            facts["figures"] = dict(world.figures)
+            facts["unseen"] = list(dict.fromkeys(world.unseen))
+            facts["commandLine"] = world.command_line() if when == "call" else {}
+    if not report.failed:
+        return
+    text = f"evidence: {evidence}\nreplay:   {_replay(item)}"
+    if hasattr(report.longrepr, "addsection"):
+        report.longrepr.addsection(f"scenario, {when}", text)  # type: ignore[union-attr] # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportOptionalMemberAccess]
+    else:
+        report.longrepr = f"{report.longrepr}\n{text}"
+
+
+def _replay(item: pytest.Item) -> str:
+    import shlex
+
+    words = ["pytest", item.nodeid, "--backend", str(item.config.getoption("backend") or "fake")]
+    orchestrator: str | None = item.config.getoption("orchestrator")
+    return shlex.join([*words, *(["--orchestrator", orchestrator] if orchestrator else [])])
+
+
+class Collector:
+    """Fills the table: in a parallel run its hooks are called in the process that prints, for every worker's tests.
+
+    Args:
+        settings: The run's options.
+        config: pytest's.
+    """
+
+    def __init__(self, settings: Settings, config: pytest.Config) -> None:
+        self.table = Table()
+        self._settings = settings
+        self._config = config
+        self._slice = Slice(settings.shard)
+        self._line: Line | None = None
+        self._fault = ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Keep what belongs to this part of the run, once every other selection is made."""
+        others = [item for item in items if not self._slice.take(item.nodeid)]
+        if others:
+            items[:] = [item for item in items if item.nodeid in self._slice.own]
+            config.hook.pytest_deselected(items=others)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Take what a worker has collected: this process collects nothing itself."""
+        told: dict[str, list[str]] = getattr(node, "workeroutput", {})
+        self._slice.whole.update(told.get(WHOLE, []))
+        self._slice.own.update(told.get(OWN_PART, []))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take one phase of one test."""
+        facts: Facts = getattr(report, FACTS, [])
+        if report.when == "call":
+            self._show(dict(facts))
+        if report.when not in {"setup", "call", "teardown"} and self.table:
+            self.table.lose(report.nodeid, self._settings.backend, reason_of(report))
+        elif report.when == "call" or not report.passed:
+            self.table.take(facts, report.outcome, reason_of(report))
+        self.table.spend(facts, report.duration)
+
+    def _show(self, facts: dict[str, object]) -> None:
+        """Say how far the sweep of crash cells is, if somebody looks on."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        found = cast("dict[str, int]", facts.get(FIGURES, {}))
+        if not found or terminal is None or not terminal.isatty or terminal.verbosity != 0:
+            return
+        if self._line is None:
+            from harness.crash.plan import parts
+            from harness.crash.progress import Line
+
+            self._line = Line(-(-len(parts(self._settings.sweep)) // self._settings.shard.count))
+        terminal.rewrite(self._line.take(found["crashPoints"], found["violations"]), erase=True)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the report, and remove the run's directory unless it holds evidence."""
+        path: str | None = self._config.getoption("nvx_report")
+        told: dict[str, list[str]] | None = getattr(self._config, "workeroutput", None)
+        if told is not None:
+            if path is not None:
+                told |= {WHOLE: sorted(self._slice.whole), OWN_PART: sorted(self._slice.own)}
+            return
+        if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._slice.whole:
+            # A part may be empty: what was selected belongs to the others.
+            session.exitstatus = pytest.ExitCode.OK
+        if path is not None:
+            self._write(path, session)
+        directory = self._settings.directory
+        if os.path.isdir(directory):
+            for name in os.listdir(directory):
+                if name != "evidence":
+                    shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+            if not os.listdir(directory):
+                os.rmdir(directory)
+
+    def _write(self, path: str, session: pytest.Session) -> None:
+        from harness.report.build import of_scenarios
+        from harness.report.model import encode
+
+        self.table.cut |= bool(session.shouldstop or session.shouldfail) or session.exitstatus in CUT
+        text = encode(of_scenarios(self.table, self._settings, self._slice))
+        try:
+            with open(path, "wb") as file:
+                file.write(text)
+        except OSError as error:
+            self._fault = f"--nvx-report: {path} can't be written: {error.strerror}"
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table, if any scenario ran."""
+        if self.table:
+            terminalreporter.section(f"scenarios on {self._settings.backend}{system_name()}")
+            for line in self.table.lines():
+                terminalreporter.write_line(line)
+        if self._fault:
+            terminalreporter.write_line(f"error: {self._fault}", red=True)
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Return why a test failed or was skipped, as one line; nothing for one that passed."""
+    if report.passed:
+        return ""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(crash.message) if crash is not None else str(report.longrepr)
+    first = next(iter(text.strip().splitlines()), "")
+    return re.sub(r"^(harness\.[\w.]+|AssertionError|Failed): ", "", first)
