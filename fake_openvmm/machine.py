@@ -246,9 +246,10 @@ class Tools:
         pauses: `pauses.at(point)` at each point of `fake_openvmm.knobs.POINTS`.
         log: see `Log`.
         console: takes bytes that the guest writes to its boot console (hvc1); dropped with `--virtio-console none`.
+        machine: what the side file says of a real machine behind the front, None for the guest model.
     """
 
-    __slots__ = ("console", "evidence", "knobs", "log", "pauses")
+    __slots__ = ("console", "evidence", "knobs", "log", "machine", "pauses")
 
     def __init__(self, evidence: Evidence, knobs: Knobs, pauses: Pauses, log: Log) -> None:
         """Hold them; the console drops what it is given until the program connects it."""
@@ -257,6 +258,7 @@ class Tools:
         self.pauses = pauses
         self.log = log
         self.console: Callable[[bytes], None] = _dropped
+        self.machine: dict[str, Json] | None = None
 
 
 def absolute(path: str, what: str) -> str:

@@ -305,6 +305,10 @@ def _open_block(block: Block) -> int:
 
 
 def _guest(config: MachineConfig, opened: dict[str, int], tools: Tools) -> int:
+    if tools.machine is not None:
+        from fake_openvmm.qemu import machine, settings  # noqa: PLC0415 - at the harness's request only
+
+        return machine.run(config, opened, tools, settings.Settings(tools.machine))
     from fake_openvmm import guest  # noqa: PLC0415 - after the endpoint exists
 
     return guest.run(config, opened, tools)

@@ -1,7 +1,7 @@
 """The side file: what the harness wants to see and how it wants the program to misbehave.
 
-`{"evidence": DIR, "channel": PATH or null, "token": TEXT, "pauses": [POINT, ...], "knobs": {NAME: VALUE}}`. Every key
-may be absent. Without a side file nothing of this module is imported.
+`{"evidence": DIR, "channel": PATH or null, "token": TEXT, "pauses": [POINT, ...], "knobs": {NAME: VALUE},
+"machine": {...}}`. Every key may be absent; with the last one a real guest runs behind the front, see `qemu.settings`. Without a side file nothing of this module is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fake_openvmm.machine import Json
 
-KEYS = {"evidence", "channel", "token", "pauses", "knobs"}
+KEYS = {"evidence", "channel", "token", "pauses", "knobs", "machine"}
 ENDS = ("exit_at", "fail_at", "crash_at")
 
 
@@ -52,6 +52,10 @@ class SideFile:
         self.evidence.event("start", argv=argv, token=self._token, **host.facts())
         self.evidence.event("descriptors", table=table)
         self.tools = Tools(self.evidence, knobs, Pauses(self.evidence, wanted), Log())
+        machine = document.get("machine")
+        if machine is not None and not isinstance(machine, dict):
+            raise SideFileError("'machine' is an object")
+        self.tools.machine = machine
         self.tools.pauses.ends({name: knobs.table(name) for name in ENDS if knobs.table(name)}, host.die_by)
         if knobs.text("process_name"):
             host.set_name(knobs.text("process_name"))
