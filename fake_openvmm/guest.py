@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TARGET = "virtio_console::control"
 MS = 1000.0
-ODD = ("guest", "frames", "host_records", "guest_exit_at", "guest_dead_at", "reboot_at")
+ODD = ("guest", "frames", "host_records", "guest_exit_at", "guest_dead_at", "guest_hangs_at", "reboot_at")
 """Knobs whose values name things, which a test may have misspelt."""
 
 

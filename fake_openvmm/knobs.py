@@ -78,7 +78,7 @@ GUEST = {
     "exit_code": INTEGER,  # status of the guest when it ends well
     "guest_exit_at": TABLE,  # {point: status}: the guest powers off there
     "guest_dead_at": LIST,  # points at which the guest stops dead and the VMM stays
-    "guest_hangs_at": LIST,  # points at which a real guest goes on running and does nothing any more
+    "guest_hangs_at": LIST,  # points at which the guest stays on and does nothing any more
     "reboot_at": LIST,  # points at which the guest reboots in place
     "guest": TEXT,  # "silent", "chatty", "garbage" (in NVXC), "broken" (in NVXS)
     "frames": LIST,  # rules for NVXC frames, see mischief

@@ -58,7 +58,8 @@ def check(knobs: Knobs) -> None:
         _check_rule("host_records", rule, "type", RECORD_KEYS, nvxs.NAMES[1:], RECORD_FIELDS)
     for rule in knobs.items("frames"):
         _check_rule("frames", rule, "kind", FRAME_KEYS, nvxc.NAMES.values(), FRAME_FIELDS)
-    points = [*knobs.table("guest_exit_at"), *knobs.items("guest_dead_at"), *knobs.items("reboot_at")]
+    lists = ("guest_dead_at", "guest_hangs_at", "reboot_at")
+    points = [*knobs.table("guest_exit_at"), *(point for name in lists for point in knobs.items(name))]
     for point in points:
         name, _, hit = point.partition("#") if isinstance(point, str) else ("", "", "")
         if name not in GUEST_POINTS or not (hit.isdecimal() or name == point):

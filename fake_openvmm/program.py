@@ -306,9 +306,9 @@ def _open_block(block: Block) -> int:
 
 def _guest(config: MachineConfig, opened: dict[str, int], tools: Tools) -> int:
     if tools.machine is not None:
-        from fake_openvmm.qemu import machine, settings  # noqa: PLC0415 - at the harness's request only
+        from fake_openvmm import qemu  # noqa: PLC0415 - at the harness's request only
 
-        return machine.run(config, opened, tools, settings.Settings(tools.machine))
+        return qemu.run(config, opened, tools, tools.machine)
     from fake_openvmm import guest  # noqa: PLC0415 - after the endpoint exists
 
     return guest.run(config, opened, tools)

@@ -1,7 +1,8 @@
 """The side file: what the harness wants to see and how it wants the program to misbehave.
 
 `{"evidence": DIR, "channel": PATH or null, "token": TEXT, "pauses": [POINT, ...], "knobs": {NAME: VALUE},
-"machine": {...}}`. Every key may be absent; with the last one a real guest runs behind the front, see `qemu.settings`. Without a side file nothing of this module is imported.
+"machine": {...}}`. Every key may be absent; with the last one a real guest runs behind the front, see
+`qemu.settings`. Without a side file nothing of this module is imported.
 """
 
 from __future__ import annotations

@@ -70,6 +70,10 @@ class Vm:
             self.power_off(status)
         if not names.isdisjoint(filter(_is_text, knobs.items("guest_dead_at"))):
             self.halt()
+        if not names.isdisjoint(filter(_is_text, knobs.items("guest_hangs_at"))):
+            self.halted = True
+            self.abandon()
+            self.tools.evidence.event("guest_hangs")
         if not names.isdisjoint(filter(_is_text, knobs.items("reboot_at"))):
             self.reboots = True
         return self.runs

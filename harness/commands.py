@@ -94,6 +94,21 @@ def doctor() -> None:
         click.echo(f"backend {name}: {'missing ' + '; '.join(lacking) if lacking else 'ready'}")
 
 
+@commands.group(name="setup", short_help="Build what a backend needs.")
+def set_up() -> None:
+    """Build what a backend needs and the bundled fake doesn't."""
+
+
+@set_up.command(short_help="Build a real Linux guest for --backend qemu.")
+@click.option("--kernel", metavar="FILE.deb", help="a linux-image package of Debian's, instead of the one apt fetches")
+@click.option("--again", is_flag=True, help="build it even if it is there")
+def qemu(kernel: str | None, *, again: bool) -> None:
+    """Build the kernel, the agent, the initramfs and the images of `--backend qemu`, from source; once is enough."""
+    from harness.qemu import setup  # noqa: PLC0415 - for this command only
+
+    setup.set_up(click.echo, package=kernel, again=again)
+
+
 def _variable(name: str, value: str) -> str:
     if sys.platform == "win32":
         quoted = value.replace("'", "''")

@@ -27,11 +27,13 @@ PATTERNS = (
     (re.compile(r"\.tmp[A-Za-z0-9]{6}\b"), ".tmp<6>"),
     (
         re.compile(
-            r'("(?:pid|startTime|pidNamespace|pidfsInode|volume|file|modified|changed|device|inode)": )("?)\w+\2'
+            r'("(?:pid|startTime|pidNamespace|pidfsInode|volume|file|modified|changed|device|inode|length)": )("?)\w+\2'
         ),
         r"\1<NUMBER>",
     ),
     (re.compile(r'("boot": )"[^"]*"'), r"\1<BOOT>"),
+    # Each backend has its own; what it is doesn't matter to the text.
+    (re.compile(r'("openvmm": )\[[^\]]*\]'), r"\1[<OPENVMM>]"),
     # Recorded where the kernel has them.
     (re.compile(r',\s*"(?:pidNamespace|pidfsInode)": <NUMBER>'), ""),
     (re.compile(r"\bpid \d+\b"), "pid <PID>"),

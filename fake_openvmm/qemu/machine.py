@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
+import sys
 import time
 
-from fake_openvmm import nvxs, system
+assert sys.platform != "win32"
+
+from fake_openvmm import jsontext, nvxs, system
 from fake_openvmm.broker import Broker
 from fake_openvmm.gate import Gate
 from fake_openvmm.hostlink import HostLink
@@ -179,13 +181,13 @@ class Machine:
         self._report = bytearray(rest[-MAX_LINE:])
         for line in lines:
             try:
-                found: Json = json.loads(line)
+                found: Json = jsontext.decode(line.decode(errors="replace"))
             except ValueError:
                 found = None
             if isinstance(found, dict) and isinstance(kind := found.pop("kind", None), str):
                 self._told_by_guest(kind, found)
             else:
-                self._tools.log.warn(TARGET, "the guest reported what is no report")
+                self._tools.log.line("WARN", TARGET, "the guest reported what is no report")
 
     def _told_by_guest(self, kind: str, fields: dict[str, Json]) -> None:
         if kind == "console":

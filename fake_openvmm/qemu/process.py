@@ -158,9 +158,7 @@ def _path(fd: int) -> str:
 def _initrd(config: MachineConfig, opened: dict[str, int], knobs: Knobs) -> int:
     if "initrd" not in opened:
         raise Failure("a real guest needs an initramfs")
-    lines = [
-        f"block 0x{block.base:x} 0x{FIRST_BUS + BUSES[block.role] * BUS_SIZE:x}" for block in config.blocks
-    ]
+    lines = [f"block 0x{block.base:x} 0x{FIRST_BUS + BUSES[block.role] * BUS_SIZE:x}" for block in config.blocks]
     return appended(opened["initrd"], [*lines, *guest_lines(knobs)])
 
 

@@ -57,10 +57,20 @@ class Fake:
 class FakeSide:
     """See :class:`harness.backends.contract.TestSide`."""
 
-    def __init__(self, directory: str, *, token: str, channel: str, evidence: str) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        token: str,
+        channel: str,
+        evidence: str,
+        machine: Mapping[str, str] | None = None,
+    ) -> None:
         self._side_file = os.path.join(directory, "side.json")
         self._evidence = evidence
-        self._fixed = {"evidence": evidence, "channel": channel, "token": token}
+        self._fixed: dict[str, object] = {"evidence": evidence, "channel": channel, "token": token}
+        if machine is not None:
+            self._fixed["machine"] = dict(machine)
         os.makedirs(evidence, mode=0o700)
         self.needle = os.path.join(directory, "vmm.py")
         self.command = python.write_launcher(self.needle, side_file=self._side_file, token=token)

@@ -14,7 +14,10 @@ import struct
 import sys
 from contextlib import suppress
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "ADAPTER_INITRAMFS",
@@ -128,12 +131,15 @@ def copy_scratch(path: str) -> str:
     return _place(os.path.dirname(path), os.path.basename(path), "scratch.ext4.xz", _PRIVATE)
 
 
-def write_artifacts(directory: str, *, openvmm: bytes = b"not an OpenVMM\n") -> Artifacts:
+def write_artifacts(
+    directory: str, *, openvmm: bytes = b"not an OpenVMM\n", guest: Mapping[str, str] | None = None
+) -> Artifacts:
     """Write a made-up release for the fake: the release layout with right digests. What is there already stays.
 
     Args:
         directory: Its root, created if it is missing.
         openvmm: What stands in OpenVMM's place, for example a launcher script.
+        guest: Files that take the place of made-up ones, by their names in the layout.
 
     Returns:
         The paths.
@@ -147,6 +153,9 @@ def write_artifacts(directory: str, *, openvmm: bytes = b"not an OpenVMM\n") -> 
         "guest/initramfs.cpio.gz": b"nvx-fake-initramfs managed\n",
         "guest/initramfs-adapter.cpio.gz": ADAPTER_INITRAMFS,
     }
+    for name, path in (guest or {}).items():
+        with open(path, "rb") as file:
+            contents[name] = file.read()
     sums = "".join(f"{sha256(data).hexdigest()}  {name}\n" for name, data in sorted(contents.items()))
     source = {
         "openvmm": {

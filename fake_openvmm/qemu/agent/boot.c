@@ -284,6 +284,11 @@ void boot_all(void) {
     join("proc", "proc", "/proc", 0, NULL);
     join("sys", "sysfs", "/sys", 0, NULL);
     join("dev", "devtmpfs", "/dev", 0, NULL);
+    /* Init has no console: 0, 1 and 2 must not become something that a workload's could be taken for. */
+    int null;
+    while ((null = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && null < 3)
+        continue;
+    close(null);
     machine_read();
     load_modules();
     report_open();

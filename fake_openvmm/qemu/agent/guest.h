@@ -29,7 +29,7 @@ _Noreturn void power_refuse(const char *stage, const char *format, ...) /* says 
 
 /* report.c: JSON lines for the VM monitor's evidence. */
 void report_open(void);
-int port_open(int number);
+int port_open(const char *name); /* -1 if it doesn't come */
 void report_begin(struct text *line, const char *kind);
 void report_end(struct text *line); /* writes and frees it */
 void report_number(struct text *line, const char *name, int64_t value);

@@ -67,7 +67,11 @@ void machine_at(const char *point) {
         if (trigger < 0 || write(trigger, "c", 1) != 1)
             power_refuse("panic", "no sysrq trigger");
     }
-    if (value("hang", point))
+    if (value("hang", point)) {
+        struct text line = {0};
+        report_begin(&line, "guest_hangs");
+        report_end(&line);
         for (;;)
             pause();
+    }
 }

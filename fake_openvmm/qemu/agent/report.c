@@ -1,4 +1,5 @@
 /* JSON lines on a port of their own: what the guest found and did, for the VM monitor's evidence. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,16 +10,35 @@
 
 #include "guest.h"
 
-enum { CONTROL = 1, REPORT = 2, LOOKS = 600, LOOK_NS = 10 * 1000 * 1000 };
+enum { LOOKS = 600, LOOK_NS = 10 * 1000 * 1000 };
 
 static int port = -1;
 
-int port_open(int number) {
-    char path[32];
-    snprintf(path, sizeof path, "/dev/vport0p%d", number);
+/* Finds the device of a port by the name that the VM monitor gave it; the kernel numbers ports as it likes. */
+static int find_port(const char *name) {
+    char path[320], found[64];
+    DIR *ports = opendir("/sys/class/virtio-ports");
+    struct dirent *entry;
+    int fd = -1;
+    while (ports && fd < 0 && (entry = readdir(ports))) {
+        snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name", entry->d_name);
+        FILE *file = *entry->d_name == '.' ? NULL : fopen(path, "re");
+        if (file && fscanf(file, "%63s", found) == 1 && !strcmp(found, name)) {
+            snprintf(path, sizeof path, "/dev/%s", entry->d_name);
+            fd = open(path, O_RDWR | O_CLOEXEC);
+        }
+        if (file)
+            fclose(file);
+    }
+    if (ports)
+        closedir(ports);
+    return fd;
+}
+
+int port_open(const char *name) {
     const struct timespec between = {0, LOOK_NS};
     for (int look = 0; look < LOOKS; look++) {
-        int fd = open(path, O_RDWR | O_CLOEXEC);
+        int fd = find_port(name);
         if (fd >= 0)
             return fd;
         nanosleep(&between, NULL);
@@ -26,7 +46,7 @@ int port_open(int number) {
     return -1;
 }
 
-void report_open(void) { port = port_open(REPORT); }
+void report_open(void) { port = port_open("nvx.report"); }
 
 void report_begin(struct text *line, const char *kind) { text_format(line, "{\"kind\":\"%s\"", kind); }
 

@@ -10,7 +10,7 @@
 #include "guest.h"
 #include "nvxs.h"
 
-enum { CONTROL = 1, WINDOW = 1 << 20 };
+enum { WINDOW = 1 << 20 };
 
 struct queued {
     struct queued *next;
@@ -31,7 +31,7 @@ static uint64_t epoch, received, sent;
 static _Noreturn void fail(const char *what) { power_refuse("session", "%s", what); }
 
 void session_open(void) {
-    port = port_open(CONTROL);
+    port = port_open("nvx.control");
     if (port < 0)
         power_refuse("tty", "no control port");
     fcntl(port, F_SETFL, O_NONBLOCK);

@@ -97,6 +97,17 @@ def test_a_guest_that_stops_dead_keeps_its_machine(machines: Any) -> None:
     assert again.record()[:1] + again_epoch(again) == (WAITING, 2)
 
 
+def test_a_guest_that_hangs_keeps_its_machine_and_says_nothing(machines: Any) -> None:
+    vm = machines.layered(guest_hangs_at=["before_exec"])
+    host = vm.host().attach()
+    host.ask(EXEC, exec_payload("/bin/true"))
+    vm.witness.wait_for("guest_hangs")
+    host.ask(PING)
+    host.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        host.record()
+
+
 def again_epoch(host: Host) -> tuple[int]:
     host.show()  # a second HOST_ATTACH is an illegal record: closed, and the epoch stays
     assert host.at_end()

@@ -1,0 +1,24 @@
+"""Where the harness keeps what took long to fetch, unpack or build, from one run to the next."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+VARIABLE = "NVX_HARNESS_CACHE"
+
+
+def directory(*names: str) -> str:
+    """Return a directory of this user's cache, which is made; parts that are made are private.
+
+    Args:
+        names: Its path below the cache, name by name.
+    """
+    chosen = os.environ.get(VARIABLE)
+    if not chosen:
+        name, home = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_CACHE_HOME", ".cache")
+        base = os.environ.get(name) or os.path.join(os.path.expanduser("~"), *home.split("/"))
+        chosen = os.path.join(base, "nvx-harness")
+    path = os.path.join(os.path.abspath(chosen), *names)
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    return path
