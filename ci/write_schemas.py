@@ -1,4 +1,4 @@
-"""Write the JSON schemas of a configuration's parts and of the report: ``python ci/write_schemas.py [DIRECTORY]``."""
+"""Write the JSON schemas of configurations, the report and the protocol: ``write_schemas.py [DIRECTORY]``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.report.model import Report
+from harness.sut.messages import PROTOCOL, schema
 from nvx_ref.images import Artifacts, DistroBinding, ScratchBinding
 from nvx_ref.plan import ColdPlan, NetworkPolicy, json_schema
 
@@ -29,8 +30,9 @@ def main(arguments: Sequence[str]) -> int:
     """Write each schema to its file."""
     target = Path(arguments[0]) if arguments else Path(__file__).resolve().parents[1] / "docs" / "schema"
     target.mkdir(parents=True, exist_ok=True)
-    for name, kind in SCHEMAS.items():
-        (target / f"{name}.json").write_bytes(json_schema(kind))
+    texts = {name: json_schema(kind) for name, kind in SCHEMAS.items()} | {f"protocol-{PROTOCOL}": schema()}
+    for name, text in texts.items():
+        (target / f"{name}.json").write_bytes(text)
         print(target / f"{name}.json")
     return 0
 

@@ -34,6 +34,21 @@ class Unsupported(Unavailable):
         self.args = (f"{backend}: {reason}",)
 
 
+class Unmet(Unavailable):
+    """The orchestrator under test doesn't declare what a scenario needs.
+
+    Args:
+        need: What its hello would have to declare, for example ``operation exec``.
+    """
+
+    def __init__(self, need: str) -> None:
+        super().__init__("the scenario", (need,))
+        self.need = need
+
+    def __str__(self) -> str:
+        return f"needs {self.need}, which the orchestrator doesn't declare"
+
+
 class Finding(AssertionError):  # noqa: N818 - a test's failure, not a program's error
     """A witness saw what must not be, or missed what must be.
 

@@ -16,8 +16,8 @@ import pytest
 
 from harness import sharding
 from harness.collector import Collector, finish
-from harness.errors import HarnessError, Unavailable, Unsupported
-from harness.settings import BACKENDS, Settings, own_goldens, session_directory
+from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported
+from harness.settings import BACKENDS, Settings, orchestrator_words, own_goldens, session_directory
 from harness.table import GROUPS, PROPERTY, words
 
 if TYPE_CHECKING:
@@ -98,11 +98,13 @@ def pytest_configure_node(node: object) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have each scenario carry what the table needs, so that a skip before its set-up carries it too."""
     settings = config.stash[SETTINGS]
+    judged = False
     for item in items:
         groups = [name for name in GROUPS if item.get_closest_marker(name)]
         if groups:
-            if not _worker_input(config) and (fault := _useless(settings)):
+            if not _worker_input(config) and not judged and (fault := _useless(settings) or _unfit(config)):
                 raise pytest.UsageError(fault)
+            judged = True
             cell: dict[str, object] = {
                 "node": item.nodeid,
                 "scenario": words(getattr(item, "originalname", None) or item.name),
@@ -132,6 +134,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     except Unsupported as reason:
         _sweep(item)
         pytest.skip(str(reason))
+    except Unmet as unmet:
+        # What was half done when the next request turned out to be more than the orchestrator declares isn't judged.
+        _sweep(item)
+        if item.config.stash[SETTINGS].orchestrator is None:
+            raise
+        pytest.skip(str(unmet))
     except BaseException as error:
         if left := _sweep(item):
             error.add_note(left)
@@ -207,10 +215,8 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
 def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | None:
     """Return what is wrong with the options, before any test runs; nothing is looked at that wasn't asked for."""
     if settings.orchestrator is not None:
-        import shlex
-
         try:
-            command = shlex.split(settings.orchestrator)
+            command = orchestrator_words(settings)
         except ValueError as error:
             return f"--orchestrator: {error}"
         if not command or shutil.which(command[0]) is None:
@@ -231,6 +237,20 @@ def _useless(settings: Settings) -> str | None:
     """Return which options the scenarios can't use; tests that hold any VMM against its contract take them as well."""
     if settings.backend == "fake" and (settings.artifacts or settings.openvmm):
         return "--artifacts and --openvmm are for real backends: the fake brings its own"
+    return None
+
+
+def _unfit(config: pytest.Config) -> str | None:
+    """Return what is wrong with the other orchestrator, told once instead of by every scenario."""
+    settings = config.stash[SETTINGS]
+    if settings.orchestrator is None or config.getoption("collectonly"):
+        return None
+    from harness.sut.introduce import introduce
+
+    try:
+        introduce(settings)
+    except (Finding, HarnessError, OSError) as error:
+        return f"--orchestrator {settings.orchestrator}: {error}"
     return None
 
 

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from harness import images
 from harness.backends.contract import GUEST, SECTORS
-from harness.errors import Finding, Unavailable
+from harness.errors import Finding, Unavailable, Unmet
+from harness.sut.needs import STORE
 from harness.sut.protocol import mapping
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.backends.contract import Look
     from harness.deadline import Deadline
     from harness.sut.program import Program
@@ -98,7 +101,13 @@ class Sandbox:
         return {"root": self.world.state, "name": self.name}
 
     def path(self, name: str) -> str:
-        """Return the path of one of its files."""
+        """Return the path of one of its files.
+
+        Raises:
+            Unmet: What the orchestrator under test keeps there is its own business.
+        """
+        if not self.world.declares(STORE):
+            raise Unmet(STORE)
         return os.path.join(self.directory, name)
 
     def read(self, name: str) -> str:
@@ -117,6 +126,28 @@ class Sandbox:
             return sorted(os.listdir(self.directory))
         except FileNotFoundError:
             return []
+
+    def expect_names(self, where: str, expected: Sequence[str]) -> None:
+        """Judge the entries of its directory, where the orchestrator keeps the reference's.
+
+        Args:
+            where: The step or operation.
+            expected: The entries, sorted.
+
+        Raises:
+            Finding: There are others.
+        """
+        if self.world.declares(STORE):
+            self.world.expect(where, expected=[*expected], found=self.names())
+
+    def expect_kept(self, where: str, name: str, *, there: bool) -> None:
+        """Judge whether one of its files is there, where the orchestrator keeps the reference's.
+
+        Raises:
+            Finding: It isn't, or is.
+        """
+        if self.world.declares(STORE):
+            self.world.expect(f"{where}: {name}", expected=there, found=name in self.names())
 
     def provision(self, program: Program) -> None:
         """Provision it, which must succeed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -37,6 +38,18 @@ class Settings:
     update_goldens: bool = False
     directory: str = ""
     shard: Shard = WHOLE
+
+
+def orchestrator_words(settings: Settings) -> list[str]:
+    """Return the command of the other orchestrator, word by word.
+
+    It is started in a directory of the test's own, so a word that names a file from here is made absolute.
+
+    Raises:
+        ValueError: A quotation isn't closed.
+    """
+    words = shlex.split(settings.orchestrator or "")
+    return [os.path.abspath(word) if os.path.isfile(word) else word for word in words]
 
 
 def short_root() -> str:

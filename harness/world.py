@@ -7,11 +7,9 @@ test has; the witnesses judge by what they see, and the sweep at the end ends an
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import secrets
-import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -23,7 +21,10 @@ from harness import channel as channels
 from harness import commandline, python, stories, witness
 from harness.channel import Channel
 from harness.deadline import Clock, until
-from harness.errors import Finding, HarnessError, Late, Unsupported
+from harness.errors import Finding, HarnessError, Late, Unmet, Unsupported
+from harness.places import environment, make_root
+from harness.settings import orchestrator_words
+from harness.sut.messages import HELLO
 from harness.sut.process import Started
 from harness.sut.program import Program
 from harness.table import COUNTED
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from harness.images import Images
     from harness.settings import Settings
     from harness.sut.process import Source
+    from harness.sut.protocol import Hello
     from harness.table import Moment
 
 ENDING = 10.0
@@ -66,8 +68,6 @@ OWN_NAMES = frozenset(
         "images",
     }
 )
-
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,7 @@ class World:
         images: The images that guests boot from.
         figures: What the scenario measured, by name, for the final table.
         unseen: What it would have judged, had it been visible on this backend.
+        hello: What the orchestrator that was started last says of itself; None before.
     """
 
     def __init__(self, settings: Settings, backend: Backend, *, label: str) -> None:
@@ -113,7 +114,7 @@ class World:
         self.backend = backend
         self.clock = Clock(settings.timeout_scale)
         self.token = secrets.token_hex(8)
-        self.root = _make_root(settings.directory)
+        self.root = make_root(settings.directory)
         self.state = os.path.join(self.root, "s")
         os.mkdir(self.state, 0o700)
         for name in ("out", TEMPORARY):
@@ -131,6 +132,7 @@ class World:
         self.images: Images = backend.images(place)
         self.figures: dict[str, int] = {}
         self.unseen: list[str] = []
+        self.hello: Hello | None = None
         self._programs: list[Program] = []
         self._swept = False
         self._kept = False
@@ -199,6 +201,10 @@ class World:
         """Whether the orchestrator under test is the bundled reference, whose builds and command line are known."""
         return self._settings.orchestrator is None
 
+    def declares(self, need: str) -> bool:
+        """Tell whether the orchestrator under test declares a need (:data:`harness.sut.needs.NEEDS`)."""
+        return self.hello is None or need in self.hello.needs
+
     @property
     def shared(self) -> str:
         """A directory of this worker, for what its tests make once; removed with the run's."""
@@ -225,12 +231,18 @@ class World:
             started=self.processes.own,
         )
         self._programs.append(program)
-        program.ready(self.soon())
+        self.hello = program.ready(self.soon(HELLO))
         self.evidence.learn()
         return program
 
     def adapter(self) -> Started:
-        """Return where processes of the test adapter's orchestrator come from, for :meth:`orchestrator`."""
+        """Return where processes of the test adapter's orchestrator come from, for :meth:`orchestrator`.
+
+        Raises:
+            Unmet: Another orchestrator is under test, which isn't judged by this one.
+        """
+        if not self.bundled:
+            raise Unmet("the bundled test adapter's orchestrator")
         command = python.write_script(
             os.path.join(self.root, "adapter.py"),
             packages=("nvx_ref", "harness", "msgspec"),
@@ -240,7 +252,7 @@ class World:
 
     def _started(self) -> Started:
         if self._settings.orchestrator is not None:
-            command = shlex.split(self._settings.orchestrator)
+            command = orchestrator_words(self._settings)
         else:
             command = python.write_script(
                 os.path.join(self.root, "reference.py"),
@@ -383,18 +395,5 @@ class World:
         return "" if told else left
 
 
-def environment() -> dict[str, str]:
-    """Return this process's environment without what would steer what is started."""
-    steering = ("NVX_", "PYTHON", "PYTEST_", "COV")
-    return {name: value for name, value in os.environ.items() if not name.startswith(steering)}
-
-
 def _shown(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
-
-
-def _make_root(session: str) -> str:
-    path = os.path.join(session, f"{os.getpid()}.{next(_numbers)}")
-    os.makedirs(session, mode=0o700, exist_ok=True)
-    os.mkdir(path, 0o700)
-    return path

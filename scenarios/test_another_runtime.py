@@ -90,7 +90,7 @@ def untouched(world: World, where: str, meeting: Meeting) -> None:
     """The VM lives, its record is there, and nothing has come to its endpoint since build A."""
     found = world.processes.one(where)
     world.expect(f"{where}: the VMM", expected=meeting.vmm.pid, found=found.pin.pid)
-    world.expect(f"{where}: the record", expected=True, found="runtime.json" in meeting.box.names())
+    meeting.box.expect_kept(f"{where}: the record", "runtime.json", there=True)
     world.expect(f"{where}: what came to the endpoint", expected=meeting.heard, found=heard(world))
 
 
@@ -120,7 +120,7 @@ def test_each_part_of_another_runtime_is_named_and_the_guest_hears_nothing(world
     done = world.run([*shell, "0.05", "--force-within", "10"])
     world.expect("a forced stop", expected=(0, "forced\n", ""), found=(done.status, done.stdout, done.stderr))
     world.processes.none("a forced stop", world.soon())
-    world.expect("a forced stop: the record", expected=False, found="runtime.json" in box.names())
+    box.expect_kept("a forced stop: the record", "runtime.json", there=False)
     world.expect("what came to the endpoint", expected=meeting.heard, found=heard(world))
     world.expect("status", expected="stopped", found=box.verdict(program, "status"))
     box.succeed(program, "deprovision")
@@ -136,16 +136,16 @@ def test_an_exit_that_is_not_confirmed_keeps_the_record(world: World) -> None:
         with HeldExit(meeting.vmm.pid):
             answer = box.fail(program, "stop", "TimedOut", forced)
             world.expect("the failure", expected="still-running", found=answer.details.get("detail"))
-            world.expect("the record", expected=True, found="runtime.json" in box.names())
+            box.expect_kept("the record", "runtime.json", there=True)
             for op in ("start", "deprovision"):
                 answer = program.call(op, box.named(), world.soon())
                 world.expect(f"{op} meanwhile", expected=False, found=answer.ok)
-            world.expect("the record", expected=True, found="runtime.json" in box.names())
+            box.expect_kept("the record", "runtime.json", there=True)
     except Unavailable as error:
         pytest.skip(str(error))
     world.processes.none("let go of", world.soon())
     world.expect("let go of", expected="exited", found=box.verdict(program).partition(":")[0])
-    world.expect("let go of: the record", expected=False, found="runtime.json" in box.names())
+    box.expect_kept("let go of: the record", "runtime.json", there=False)
     world.expect("what came to the endpoint", expected=meeting.heard, found=heard(world))
     box.succeed(program, "deprovision")
 
@@ -171,7 +171,7 @@ def test_an_interrupted_launch_of_another_runtime_is_settled_without_a_word_to_i
     program = world.orchestrator(build.orchestrator(world))
     verdict = box.verdict(program).partition(":")[0]
     world.expect(f"{step}, reattach", expected="mismatched" if committed else "exited", found=verdict)
-    world.expect(f"{step}, the journal", expected=False, found="launch.json" in box.names())
+    box.expect_kept(f"{step}, the journal", "launch.json", there=False)
     if committed:
         box.succeed(program, "stop", {**box.named(), "timeout": 0.05, "forceWithin": 10})
     world.processes.none(f"{step}, afterwards", world.soon())

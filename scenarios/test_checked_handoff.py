@@ -203,7 +203,7 @@ def test_a_changed_seal_fails_the_start_and_nothing_is_launched(world: World) ->
         change(files)
         answer = box.fail(program, "start", "Refused")
         world.expect(f"a changed {what}", expected=detail, found=answer.details.get("detail"))
-        world.expect(f"a changed {what}", expected=["config.json", "lifecycle.lock"], found=box.names())
+        box.expect_names(f"a changed {what}", ["config.json", "lifecycle.lock"])
         box.succeed(program, "deprovision")
     world.expect("VMMs", expected=[], found=world.processes.vmms())
 
@@ -223,7 +223,7 @@ def test_another_policy_and_a_rejected_or_missing_binding_are_refused(world: Wor
         with open(box.path("config.json"), "w", encoding="utf-8") as file:
             file.write(text.replace(old, new, 1))
         box.fail(program, "start", code)
-        world.expect(f"another {name}", expected=["config.json", "lifecycle.lock"], found=box.names())
+        box.expect_names(f"another {name}", ["config.json", "lifecycle.lock"])
         box.succeed(program, "deprovision")
 
 
@@ -270,7 +270,7 @@ def test_a_replaced_resized_or_wrong_scratch_is_refused(world: World) -> None:
         change(files)
         answer = box.fail(program, "start", "Refused")
         world.expect(f"a {name} scratch", expected=files.paths["scratch"], found=answer.details.get("subject"))
-        world.expect(f"a {name} scratch", expected=["config.json", "lifecycle.lock"], found=box.names())
+        box.expect_names(f"a {name} scratch", ["config.json", "lifecycle.lock"])
         box.succeed(program, "deprovision")
     world.expect("VMMs", expected=[], found=world.processes.vmms())
 

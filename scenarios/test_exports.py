@@ -191,7 +191,7 @@ def test_what_was_pinned_inside_a_writable_mapping_is_rechecked_at_the_start(wor
     for what, change, code in (("renamed", rename, "NotFound"), ("re-created", recreate, "Refused")):
         change()
         box.fail(program, "start", code)
-        world.expect(f"a {what} object", expected=["config.json", "lifecycle.lock"], found=box.names())
+        box.expect_names(f"a {what} object", ["config.json", "lifecycle.lock"])
     replace()
     answer = box.fail(program, "start", "Refused")
     world.expect("a replaced object", expected="pin", found=answer.details.get("detail"))

@@ -101,7 +101,7 @@ def test_a_record_whose_number_is_a_strangers_is_cleared_and_the_stranger_left_a
             write(box.path("runtime.json"), {**record, "process": process})
             world.expect(f"{what}, status", expected="exited", found=box.verdict(program, "status").partition(":")[0])
             box.succeed(program, "stop")
-            world.expect(f"{what}, stop", expected=False, found="runtime.json" in box.names())
+            box.expect_kept(f"{what}, stop", "runtime.json", there=False)
     box.succeed(program, "start")
     box.succeed(program, "stop")
 

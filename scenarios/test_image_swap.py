@@ -11,7 +11,7 @@ from harness.backends.contract import UNSEEN
 from harness.errors import HarnessError
 from harness.faults.swap import BIND_MOUNT, CHANGES, HARD_LINK, RENAME, SWAPS, Swap, can_mount
 from harness.sandbox import Sandbox
-from harness.sut.program import Operation
+from harness.sut.operation import Operation
 from harness.world import World
 from scenarios.boots import end
 from scenarios.private import ROLES, Files

@@ -48,16 +48,12 @@ def live_on(world: World, box: Sandbox, program: Program, where: str) -> None:
 @pytest.mark.spec("656.tests.a", "620.scope2.a")
 def test_before_the_spawn_nothing_runs_and_the_launch_has_exited(world: World, way: str) -> None:
     box, where = interrupted(world, MARKED, way)
-    world.expect(f"{where}: the journal", expected=True, found="launch.json" in box.names())
+    box.expect_kept(f"{where}: the journal", "launch.json", there=True)
     world.expect(f"{where}: VMMs", expected=[], found=world.processes.vmms())
 
     second = world.orchestrator()
     world.expect(f"{where}, then reattach", expected="exited", found=box.verdict(second).partition(":")[0])
-    world.expect(
-        f"{where}, then reattach: names",
-        expected=["config.json", "lifecycle.lock", "openvmm.log"],
-        found=box.names(),
-    )
+    box.expect_names(f"{where}, then reattach: names", ["config.json", "lifecycle.lock", "openvmm.log"])
     live_on(world, box, second, where)
 
 
@@ -77,7 +73,7 @@ def test_a_spawned_vmm_without_an_endpoint_is_left_alone_until_it_exits(world: W
         box.fail(second, op, "Indeterminate")
     found = world.processes.one(f"{where}, then start, stop and deprovision")
     world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=found.pin.pid)
-    world.expect(f"{where}: the journal", expected=True, found="launch.json" in box.names())
+    box.expect_kept(f"{where}: the journal", "launch.json", there=True)
 
     world.channel.resume(peer)
     world.processes.none(f"{where}, then its own exit", world.soon())

@@ -58,7 +58,7 @@ def test_a_start_completes_after_every_mapping_was_made_in_order(world: World, g
     box.provision(program)
     running = program.begin("start", box.named(), pause=("start.maps_applied", 1))
     running.wait_paused(world.soon())
-    world.expect("the record before the start is complete", expected=False, found="runtime.json" in box.names())
+    box.expect_kept("the record before the start is complete", "runtime.json", there=False)
     (vm,) = world.vmm.vms()
     made, requests = vm.mappings(), vm.requests()
     running.resume()
@@ -66,7 +66,7 @@ def test_a_start_completes_after_every_mapping_was_made_in_order(world: World, g
     world.expect("start", expected="success", found="success" if answer.ok else str(answer))
     passed = [hit.step for hit in answer.steps]
     world.expect("the order of the start", expected=list(ORDER), found=[step for step in passed if step in ORDER])
-    world.expect("the record of a complete start", expected=True, found="runtime.json" in box.names())
+    box.expect_kept("the record of a complete start", "runtime.json", there=True)
     world.expect("exec", expected="up\n", found=box.output(program, "/bin/echo", "up"))
     end(world, box, program)
     if made is None or requests is None:
@@ -93,7 +93,7 @@ def test_a_refused_mapping_fails_the_start_and_keeps_what_the_guest_said(world: 
     passed = [hit.step for hit in answer.steps]
     world.expect("the VMM's time to report", expected=True, found="failed_start.report_awaited" in passed)
     world.processes.none("the failed start", world.soon())
-    world.expect("what stays", expected=FAILED, found=box.names())
+    box.expect_names("what stays", FAILED)
     made = world.vmm.vms()[-1].mappings()
     if made is not None:
         world.expect("mappings before the refused one", expected=1, found=len(made))
@@ -136,7 +136,7 @@ def test_a_failed_start_is_torn_down_whatever_failed(world: World) -> None:
         answer = box.fail(program, "start", "LaunchFailed", {**box.named(), **late})
         world.expect(f"{what}: category and status", expected=(category, status), found=_said(answer))
         world.processes.none(what, world.soon())
-        world.expect(f"{what}: names", expected=sorted(names), found=box.names())
+        box.expect_names(f"{what}: names", sorted(names))
         world.expect(f"{what}: verdict", expected="stopped", found=box.verdict(program, "status"))
     _knobs(world, {})
     box.succeed(program, "start")

@@ -34,7 +34,7 @@ def test_a_vm_outlives_its_orchestrator_and_the_next_one_goes_on(world: World, s
     world.expect(f"{where}, then exec", expected=vmm.pin.pid, found=world.processes.one(where).pin.pid)
     box.succeed(second, "stop")
     world.processes.none(f"{where}, then stop", world.soon())
-    world.expect(f"{where}, then stop", expected=False, found="runtime.json" in box.names())
+    box.expect_kept(f"{where}, then stop", "runtime.json", there=False)
     box.succeed(second, "deprovision")
     world.expect(f"{where}, then deprovision", expected=[], found=box.names())
     (vm,) = world.vmm.vms()

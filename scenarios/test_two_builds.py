@@ -55,7 +55,7 @@ def test_an_orchestrator_that_restarts_three_times_has_the_same_vm(world: World,
         world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=world.processes.one(where).pin.pid)
     box.succeed(program, "stop")
     world.processes.none("stop", world.soon())
-    world.expect("after the stop", expected=False, found="runtime.json" in box.names())
+    box.expect_kept("after the stop", "runtime.json", there=False)
     (vm,) = world.vmm.vms()
     attached, requests = vm.attachments(), vm.requests()
     if attached is None or requests is None:
@@ -96,10 +96,10 @@ def test_twenty_sandboxes_are_found_again_and_one_out_of_reach_delays_no_other(w
         world.expect(f"{box.name}, reattach", expected="live", found=box.verdict(program))
     lost.fail(program, "exec", "TimedOut", {**lost.named(), "argv": ["/bin/true"], "timeout": 0.1})
     lost.fail(program, "stop", "TimedOut", {**lost.named(), "timeout": 0.1})
-    world.expect("out of reach: its record", expected=True, found="runtime.json" in lost.names())
+    lost.expect_kept("out of reach: its record", "runtime.json", there=True)
     for box in reached:
         box.succeed(program, "stop")
-        world.expect(f"{box.name}, stop", expected=False, found="runtime.json" in box.names())
+        box.expect_kept(f"{box.name}, stop", "runtime.json", there=False)
     left = world.processes.one("after the stop of the others")
     world.expect("out of reach: its VMM", expected=True, found=left.pin.pid in running)
     os.rename(f"{endpoint}.away", endpoint)

@@ -13,8 +13,11 @@ from harness.crash.stage import Stage
 from harness.crash.states import AGAIN, AT, BEGIN, DONE, FAILED, LATER, RESTART
 from harness.deadline import until
 from harness.errors import Finding, HarnessError, Unavailable
+from harness.witness.processes import described
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.crash.stage import Bench, Ended
     from harness.crash.states import Allowed, State
     from harness.crash.trace import Call
@@ -25,7 +28,7 @@ USABLE = "usable"
 """The golden's scene of a sandbox that is used once more after it all."""
 
 NOT_PROVISIONED = "NotFound"
-UNKNOWN = "indeterminate"
+UNKNOWN, LIVE = "indeterminate", "live"
 TRIES = 3
 """How often a call's number is looked up anew when another call than the cell's was hit."""
 
@@ -178,6 +181,7 @@ class _Run:
         self._result = result
         # What the golden says of these steps of the scene is allowed now.
         self._steps: list[str] = []
+        self._by_golden = stage.keeps_store and bool(stage.hello.steps)
 
     def whole(self) -> bool:
         """Run it; tell whether another call than the cell's was hit, so that it says nothing."""
@@ -254,8 +258,13 @@ class _Run:
             # Between two crashes a recovery may have come to any point between what both leave.
             self._steps.append(step)
             kinds = (AT, LATER, RESTART, AGAIN)
-        self._allowed.check(self._cell.scene, self._steps, str(state), where=where, kinds=kinds)
+        self._check(self._cell.scene, self._steps, str(state), where=where, kinds=kinds)
         return state
+
+    def _check(self, scene: str, steps: Sequence[str], found: str, *, where: str, kinds: tuple[str, ...]) -> None:
+        """Hold a state against the golden, which speaks of the reference's steps and files alone."""
+        if self._by_golden:
+            self._allowed.check(scene, steps, found, where=where, kinds=kinds)
 
     def _crash_again(self, then: Point) -> None:
         self._look(self._stage.again(then.at).steps[-1].step, exactly=False)
@@ -266,14 +275,16 @@ class _Run:
         stage.replace_program()
         verdict = self._verdict()
         # A VMM that has neither an identity nor an endpoint yet is left alone until it has one, or exits.
-        if verdict == UNKNOWN and self._allowed.allows(self._cell.scene, self._steps, UNKNOWN):
+        if verdict == UNKNOWN and (not self._by_golden or self._allowed.allows(self._cell.scene, self._steps, UNKNOWN)):
             until(lambda: self._verdict() != UNKNOWN, stage.world.soon())
             verdict = self._verdict()
         if verdict in {"exited", "stopped"}:
             stage.world.processes.none(where, stage.world.soon())
         kinds = (RESTART,) if self._cell.then is None else (RESTART, AGAIN)
-        found = f"{verdict}: {states.observe(stage, where)}"
-        self._allowed.check(self._cell.scene, self._steps, found, where=where, kinds=kinds)
+        state = states.observe(stage, where)
+        self._check(self._cell.scene, self._steps, f"{verdict}: {state}", where=where, kinds=kinds)
+        if verdict == LIVE and not state.vmms:
+            raise Finding(where, expected="a VMM alive, as the verdict says", found="none")
         return verdict
 
     def _verdict(self) -> str:
@@ -290,7 +301,7 @@ class _Run:
             if "absent" not in states.observe(stage, f"{self._cell}, then a look").words:
                 box.succeed(program, "deprovision")
             box.provision(program)
-        elif verdict == "live":
+        elif verdict == LIVE:
             self._stop()
         box.succeed(program, "start")
         self._usable("start", "start.journal_removed")
@@ -317,4 +328,7 @@ class _Run:
     def _usable(self, op: str, step: str) -> None:
         where = f"{self._cell}, then {op}"
         state = states.observe(self._stage, where)
-        self._allowed.check(USABLE, [step], str(state), where=where, kinds=(AT,))
+        wanted = 1 if op == "start" else 0
+        if len(state.vmms) != wanted:
+            raise Finding(where, expected=f"{wanted} VMM alive", found=described([*state.vmms]))
+        self._check(USABLE, [step], str(state), where=where, kinds=(AT,))

@@ -12,6 +12,7 @@ from harness.deadline import until
 from harness.errors import Finding
 from harness.sandbox import Sandbox
 from harness.sut.naming import Namer
+from harness.sut.needs import STORE
 from harness.sut.program import ProgramEnded
 from harness.world import World
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from harness.crash.scenes import Scene
     from harness.crash.trace import Trace
     from harness.settings import Settings
+    from harness.sut.operation import Operation
     from harness.sut.process import Source
-    from harness.sut.program import Operation, Program
+    from harness.sut.program import Program
     from harness.sut.protocol import Answer, Args, Hello, Hit
     from harness.witness.processes import Seen
 
@@ -130,6 +132,11 @@ class Stage:
         """What the orchestrator says of itself."""
         return self.program.ready(self.world.soon())
 
+    @property
+    def keeps_store(self) -> bool:
+        """Whether the orchestrator keeps the reference's files, so that a sandbox's directory can be judged."""
+        return STORE in self.hello.needs
+
     def strike(self, at: tuple[str, int], way: str, *, audit: bool = False) -> list[str]:
         """Have the orchestrator crash in the scene's operation, and return the steps that it had announced.
 
@@ -137,6 +144,8 @@ class Stage:
             Finding: The operation doesn't pass there.
         """
         pause, leave = (at, None) if way == "kill" else (None, at)
+        if not audit and at[0] not in self.hello.steps:
+            raise Finding(f"{self.where}: {at[0]}", expected="that it fires", found="no such step in the hello")
         running = self.program.begin(self.scene.op, self.args(), pause=pause, leave=leave, audit=audit)
         if self._released and running.reach_any([at, (self.scene.release, 1)], self.world.soon()) != at:
             self._release()
@@ -230,6 +239,8 @@ class Stage:
         Raises:
             Finding: It does.
         """
+        if not self.keeps_store:
+            return
         lock = self.box.path("lifecycle.lock")
         if until(lambda: self.world.host.is_locked(lock) is not True, self.world.soon(LETTING_GO)):
             return

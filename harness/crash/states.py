@@ -72,14 +72,15 @@ def observe(stage: Stage, where: str) -> State:
     vmms = tuple(stage.world.processes.vmms())
     if len(vmms) > 1:
         raise Finding(where, expected="at most one VMM alive", found="; ".join(str(one) for one in vmms))
-    found, records = _directory(stage.box.directory, where)
+    found, records = _directory(stage.box.directory, where, keeps_store=stage.keeps_store)
     if vmms:
         found.add("vmm")
-        _require_known(vmms[0], records, where)
+        if stage.keeps_store:
+            _require_known(vmms[0], records, where)
     return State(frozenset(found), vmms)
 
 
-def _directory(path: str, where: str) -> tuple[set[str], dict[str, dict[str, object]]]:
+def _directory(path: str, where: str, *, keeps_store: bool) -> tuple[set[str], dict[str, dict[str, object]]]:
     try:
         entries = os.listdir(path)
     except FileNotFoundError:
@@ -87,7 +88,7 @@ def _directory(path: str, where: str) -> tuple[set[str], dict[str, dict[str, obj
     found = {"empty"} if not entries else set[str]()
     records: dict[str, dict[str, object]] = {}
     for entry in entries:
-        if entry in {"launch.json", "runtime.json"}:
+        if entry in {"launch.json", "runtime.json"} and keeps_store:
             records[entry] = _record(os.path.join(path, entry), where)
         else:
             found.add(_word(entry))

@@ -17,8 +17,8 @@ from harness.crash.scenes import SCENES
 from harness.crash.stage import Bench
 from harness.crash.states import Allowed
 from harness.errors import Finding, HarnessError
+from harness.places import environment
 from harness.witness.processes import Seen
-from harness.world import environment
 
 if TYPE_CHECKING:
     from collections.abc import Generator

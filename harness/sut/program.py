@@ -8,24 +8,27 @@ hold the harness up.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 from harness.errors import Finding, HarnessError, Late
 from harness.sut.answers import answers_of
-from harness.sut.protocol import Answer, Args, Hello, Hit, asked, decode, encode, mapping, read_hello, said
+from harness.sut.messages import MAX_LINE
+from harness.sut.needs import require
+from harness.sut.operation import Crash, Operation
+from harness.sut.protocol import Answer, Args, Hello, Hit, asked, decode, encode, read_hello, said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Self
 
     from harness.deadline import Deadline
     from harness.sut.process import Source
     from harness.witness.contract import Host, Pin
 
-Crash = tuple[str, int]
-"""A step or event, and the hit at which it is meant."""
+_TELLING = re.compile(r"error|panic|fatal|exception", re.IGNORECASE)
 
 HARNESS = "harness"
 """Who asks, kills and resumes, in a story."""
@@ -102,6 +105,9 @@ class Program:
             pause: Where it shall wait to be resumed or killed.
             leave: Where it shall end by itself, without any clean-up.
             audit: Whether it shall announce what its run-time reports of writes and locks, too.
+
+        Raises:
+            Unmet: Its hello doesn't declare what that needs; nothing was sent.
         """
         if self._running is not None:
             raise HarnessError(f"{self._running.where} hasn't ended yet")
@@ -113,6 +119,9 @@ class Program:
             request["exit"] = list(leave)
         if audit:
             request["audit"] = True
+        if self.hello is None:
+            raise HarnessError(f"{op}: the orchestrator hasn't said hello")
+        require(self.hello, request)
         self._running = Operation(self, self._next, op, pause)
         self._send(request)
         return self._running
@@ -246,6 +255,8 @@ class Program:
         for line in lines:
             self._lines.append(decode(line))
             self._tell(f"orchestrator {self.pid}", said(self._lines[-1]))
+        if len(self._buffer) > MAX_LINE:
+            decode(self._buffer)
         return bool(data)
 
     def _tell(self, who: str, what: str) -> None:
@@ -263,99 +274,6 @@ class Program:
     def _last_words(self) -> str:
         with open(self.errors, "rb") as file:
             lines = file.read().decode(errors="backslashreplace").strip().splitlines()
-        return f"; its last words: {lines[-1]}" if lines else ""
-
-
-class Operation:
-    """One operation of a program, from its request to its answer.
-
-    Attributes:
-        passed: What it has announced, steps and events, in order.
-        steps: The steps of it.
-    """
-
-    def __init__(self, program: Program, number: int, op: str, pause: Crash | None) -> None:
-        self._program = program
-        self._pause = pause
-        self._ended: Answer | None = None
-        self.number = number
-        self.op = op
-        self.passed: list[Hit] = []
-        self.steps: list[Hit] = []
-
-    @property
-    def where(self) -> str:
-        """What a failure text calls it."""
-        return f"{self.op} at {self.passed[-1]}" if self.passed else self.op
-
-    def trace(self) -> str:
-        """Return what it has announced as one clause."""
-        return " ".join(str(hit) for hit in self.passed) or "no step"
-
-    def wait_paused(self, deadline: Deadline) -> Hit:
-        """Wait until it is held where a pause was asked.
-
-        Raises:
-            Finding: It ended before that.
-            ProgramEnded: The program ended before that.
-        """
-        if self._pause is None:
-            raise HarnessError(f"{self.op}: no pause was asked")
-        wanted = Hit(*self._pause)
-        if self.reach(self._pause, deadline):
-            return wanted
-        found = f"{self._ended} after {self.trace()}"
-        raise Finding(f"{self.op} held at {wanted}", expected="that it gets there", found=found)
-
-    def reach(self, at: Crash, deadline: Deadline) -> bool:
-        """Wait until it announces a step or event; False if it ends before that.
-
-        Raises:
-            ProgramEnded: The program ended before that.
-        """
-        return self.reach_any([at], deadline) is not None
-
-    def reach_any(self, points: Iterable[Crash], deadline: Deadline) -> Crash | None:
-        """Wait until it announces one of several steps or events, and return that; None if it ends before that.
-
-        One that it announced earlier is returned at once.
-
-        Raises:
-            ProgramEnded: The program ended before that.
-        """
-        wanted = [*points]
-        while True:
-            for point in wanted:
-                if Hit(*point) in self.passed:
-                    return point
-            if self._ended is not None:
-                return None
-            self._step(deadline)
-
-    def resume(self) -> None:
-        """Let it go on from where it is held."""
-        self._program.resume(self.number)
-
-    def answer(self, deadline: Deadline) -> Answer:
-        """Wait for its end."""
-        while self._ended is None:
-            self._step(deadline)
-        return self._ended
-
-    def _step(self, deadline: Deadline) -> None:
-        match self._program.take(self, deadline):
-            case {"step": str(step), "hit": int(hit)}:
-                self.steps.append(Hit(step, hit))
-                self.passed.append(self.steps[-1])
-            case {"event": str(event), "hit": int(hit)}:
-                self.passed.append(Hit(event, hit))
-            case {"ok": True, **rest}:
-                self._ended = Answer(ok=True, result=mapping(rest.get("result")), steps=tuple(self.steps))
-                self._program.done()
-            case {"ok": False, "code": str(code), "message": str(message), **rest}:
-                details = mapping(rest.get("details"))
-                steps = tuple(self.steps)
-                self._ended = Answer(ok=False, code=code, message=message, steps=steps, details=details)
-                self._program.done()
-            case message:
-                raise HarnessError(f"{self.where}: the orchestrator said {message!r}")
+        # Run-times print more below what went wrong: a stack, a version, advice.
+        telling = [line for line in lines if _TELLING.search(line)]
+        return f"; its last words: {(telling or lines)[-1].strip()}" if lines else ""

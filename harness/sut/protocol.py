@@ -1,11 +1,10 @@
-"""The JSON lines that an orchestrator under test speaks, as values.
+"""The JSON lines that an orchestrator under test speaks, as values. `docs/protocol.md` is the whole of it for people.
 
-It says ``{"hello": {"protocol": 1, "operations": [...], "steps": [...], "needs": [...], "ways": [...]}}`` first. A
-request is ``{"id": 1, "op": "start", "args": {...}}``, with ``"pause": ["start.spawned", 1]`` where the program shall
-wait at the first hit of a step, or ``"exit": [...]`` where it shall end there without any clean-up (only asked of a
-program whose ``ways`` hold ``"exit"``). It announces every step as ``{"id": 1, "step": "start.spawned", "hit": 1}``,
-waits for ``{"resume": 1}`` where a pause was asked, may send ``{"id": 1, "output": ...}`` of its own, and ends with
-``{"id": 1, "ok": true, "result": {...}}`` or ``{"id": 1, "ok": false, "code": "Busy", "message": "..."}``.
+The program says ``{"hello": {...}}`` first. A request is ``{"id": 1, "op": "start", "args": {...}}``, with ``"pause":
+["start.spawned", 1]`` where the program shall wait at the first hit of a step, or ``"exit": [...]`` where it shall end
+there without any clean-up. It announces every step as ``{"id": 1, "step": "start.spawned", "hit": 1}``, waits for
+``{"resume": 1}`` where a pause was asked, and ends with ``{"id": 1, "ok": true, "result": {...}}`` or ``{"id": 1, "ok":
+false, "code": "Busy", "message": "..."}``. What a line must hold is checked against :mod:`harness.sut.messages`.
 
 A program whose ``ways`` hold ``"audit"`` takes ``"audit": true``, too: then it announces what its own run-time reports
 of writes and locks, each before it happens, as ``{"id": 1, "event": "rename:...", "hit": 1}``, and ``pause`` and
@@ -16,16 +15,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
-from harness.errors import HarnessError
+import msgspec
 
-PROTOCOL = 1
+from harness.errors import HarnessError, Unmet
+from harness.sut.messages import MAX_LINE, PROTOCOL, RESULTS, HelloSaid
+from harness.sut.needs import DETAILS
+
+T = TypeVar("T")
+
 CRASHED = 77
 """The status with which the bundled reference ends where ``exit`` was asked."""
 
 PLACE = 2
 """How many values say where: a step or event, and a hit."""
+SHOWN = 200
+"""Characters of what a program said that an error shows."""
 
 Json = object
 Args = dict[str, object]
@@ -66,7 +72,7 @@ class Answer:
         code: The stable code of its error, empty for a success.
         message: The error's one line.
         steps: What it announced, in order.
-        details: What else the error carries, for example ``category`` and ``status``.
+        more: What else the error carries, for example ``category`` and ``status``; None: nothing is promised.
     """
 
     ok: bool
@@ -74,7 +80,18 @@ class Answer:
     code: str = ""
     message: str = ""
     steps: tuple[Hit, ...] = ()
-    details: dict[str, object] = field(default_factory=dict[str, object])
+    more: dict[str, object] | None = None
+
+    @property
+    def details(self) -> dict[str, object]:
+        """What else the error carries.
+
+        Raises:
+            Unmet: The orchestrator promises nothing.
+        """
+        if self.more is None:
+            raise Unmet(DETAILS)
+        return self.more
 
     def __str__(self) -> str:
         return f"success {self.result}" if self.ok else f"{self.code}: {self.message}"
@@ -89,14 +106,19 @@ def decode(line: bytes) -> dict[str, object]:
     """Return the message of a line.
 
     Raises:
-        ProtocolBroken: It isn't one JSON object.
+        ProtocolBroken: It isn't one JSON object, or is longer than a line may be.
     """
+    if len(line) > MAX_LINE:
+        raise ProtocolBroken(f"the orchestrator said a line of over {MAX_LINE} bytes, the limit of protocol {PROTOCOL}")
     try:
         message = mapping(json.loads(line))
-    except ValueError:
+    except (ValueError, RecursionError):
         message = {}
     if not message:
-        raise ProtocolBroken(f"the orchestrator said {line[:200]!r}, which isn't a message of one JSON object")
+        raise ProtocolBroken(
+            f"the orchestrator said {_shown(line)}, which isn't a message of one JSON object; what it prints besides "
+            "the protocol belongs on its error output"
+        )
     return message
 
 
@@ -108,15 +130,43 @@ def read_hello(message: dict[str, object]) -> Hello:
     """
     values = mapping(message.get("hello"))
     if not values:
-        raise ProtocolBroken(f"the orchestrator's first line is {message!r}, not a hello")
+        raise ProtocolBroken(f"the orchestrator's first line is {_shown(message)}, not a hello")
     if values.get("protocol") != PROTOCOL:
         raise ProtocolBroken(f"the orchestrator speaks protocol {values.get('protocol')!r}, this harness {PROTOCOL}")
-    return Hello(
-        operations=words(values.get("operations")),
-        steps=words(values.get("steps")),
-        needs=words(values.get("needs")),
-        ways=words(values.get("ways")),
-    )
+    said = convert(message, HelloSaid, "hello").hello
+    return Hello(said.operations, said.steps, said.needs, said.ways)
+
+
+def convert(message: dict[str, object], kind: type[T], where: str) -> T:
+    """Return a message as its type.
+
+    Args:
+        message: What was said.
+        kind: What it must be.
+        where: The operation, for the error.
+
+    Raises:
+        ProtocolBroken: A field is missing, or of another type.
+    """
+    try:
+        return msgspec.convert(message, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolBroken(f"{where}: the orchestrator said {_shown(message)}: {error}") from None
+
+
+def check_result(op: str, result: dict[str, object]) -> None:
+    """Check that a result holds what those of its operation must.
+
+    Raises:
+        ProtocolBroken: It doesn't.
+    """
+    if op in RESULTS:
+        convert(result, RESULTS[op], f"the result of {op}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def asked(message: dict[str, object]) -> str:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.sut.audit import Points, listen
-from harness.sut.protocol import CRASHED, PROTOCOL
+from harness.sut.messages import PROTOCOL, Request, Resume
+from harness.sut.needs import NEEDS, WAYS
+from harness.sut.protocol import CRASHED
 from nvx_ref.configuration import SandboxRequest, configure
 from nvx_ref.control import NvxcGuest
 from nvx_ref.deadline import Deadline
@@ -31,35 +33,6 @@ if TYPE_CHECKING:
     from nvx_ref.control import GuestClient
 
 Result = dict[str, object]
-
-WAYS = ["exit", "audit"]
-"""What a request may ask of this program beyond a pause."""
-
-
-class Request(msgspec.Struct, forbid_unknown_fields=True):
-    """One line of the harness.
-
-    Attributes:
-        id: What the answer carries.
-        op: The operation.
-        args: Its arguments.
-        pause: The step or event, and its hit, at which to wait.
-        exit: The step or event, and its hit, at which to end without any clean-up.
-        audit: Whether to announce the events that Python's own audit hook reports, too.
-    """
-
-    id: int
-    op: str
-    args: dict[str, msgspec.Raw] = {}
-    pause: tuple[str, int] | None = None
-    exit: tuple[str, int] | None = None
-    audit: bool = False
-
-
-class Resume(msgspec.Struct, forbid_unknown_fields=True):
-    """Goes on from a pause."""
-
-    resume: int
 
 
 class Exec(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -205,8 +178,8 @@ def serve(lines: Lines, guest: type[GuestClient] = NvxcGuest) -> None:
     announcer = Announcer(lines)
     operations = Operations(announcer, guest)
     steps = [step.value for step in Step]
-    hello = {"protocol": PROTOCOL, "operations": [*operations.table], "steps": steps, "needs": [], "ways": WAYS}
-    lines.say({"hello": hello})
+    declared = {"operations": [*operations.table], "steps": steps, "needs": [*NEEDS], "ways": [*WAYS]}
+    lines.say({"hello": {"protocol": PROTOCOL, **declared}})
     while line := lines.read():
         request = msgspec.json.decode(line, type=Request)
         announcer.begin(request)

@@ -24,7 +24,7 @@ SHOWN_WORDS = 4
 """How many words of its command a text shows: interpreter, option, launcher and one more."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Seen:
     """A process that a witness has seen.
 
@@ -46,6 +46,8 @@ class Seen:
     def __str__(self) -> str:
         shown = " ".join(self.arguments[:SHOWN_WORDS]).encode("unicode_escape").decode()
         return f"pid {self.pin.pid} ({', '.join(sorted(self.reasons))}): {shown}"
+
+    __repr__ = __str__
 
 
 class Processes:

@@ -24,8 +24,8 @@ def say(**message):
     sys.stdout.write(json.dumps(message) + "\\n")
     sys.stdout.flush()
 
-say(hello={"protocol": 1, "operations": ["start", "fail", "die", "hang", "leak"], "steps": ["start.a", "start.b"],
-           "needs": [], "ways": ["exit"]})
+say(hello={"protocol": 1, "operations": ["provision", "start", "fail", "die", "hang", "leak"],
+           "steps": ["start.a", "start.b"], "needs": ["scratch"], "ways": ["exit"]})
 for line in sys.stdin:
     request = json.loads(line)
     number, op = request["id"], request["op"]

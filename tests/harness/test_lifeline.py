@@ -102,7 +102,8 @@ def test_what_judges_the_reference_s_own_command_is_skipped_for_another_program(
 def test_an_orchestrator_that_stays_after_its_requests_end_fails_the_test(
     pytester: pytest.Pytester, tmp_path: Path
 ) -> None:
-    body = 'import signal\nprint(\'{"hello":{"protocol":1}}\', flush=True)\nsignal.alarm(60)\nsignal.pause()'
+    hello = '{"hello":{"protocol":1,"operations":[]}}'
+    body = f"import signal\nprint({hello!r}, flush=True)\nsignal.alarm(60)\nsignal.pause()"
     command = python.as_text(python.write_script(str(tmp_path / "stays.py"), packages=(), body=body))
     pytester.makepyfile("import pytest\n\n@pytest.mark.lifecycle\ndef test_it(world):\n    world.orchestrator()\n")
     result = pytester.runpytest_subprocess("--orchestrator", command, "--timeout-scale", "0.05")

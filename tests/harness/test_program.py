@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.errors import Finding, HarnessError, Late
+from harness.errors import Finding, HarnessError, Late, Unmet
 from harness.python import write_script
+from harness.sut.messages import MAX_HITS, MAX_LINE
 from harness.sut.process import Started
 from harness.sut.program import Program, ProgramEnded
 from harness.sut.protocol import Hit, ProtocolBroken
@@ -58,10 +60,29 @@ def test_a_crash_ends_the_program_at_the_step(program: Program, way: str) -> Non
 
 
 @pytest.mark.parametrize("way", ["exit", "kill"])
-@pytest.mark.parametrize("at", [("start.b", 3), ("start.unknown", 1)])
-def test_a_crash_that_does_not_fire_is_a_finding(program: Program, at: tuple[str, int], way: str) -> None:
-    with pytest.raises(Finding, match=f"{at[0]}#{at[1]}.*success.*start.b#2"):
-        program.crash("start", {}, at, way, SOON(10))
+def test_a_crash_that_does_not_fire_is_a_finding(program: Program, way: str) -> None:
+    with pytest.raises(Finding, match=r"start\.b#3.*success.*start.b#2"):
+        program.crash("start", {}, ("start.b", 3), way, SOON(10))
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "need"),
+    [
+        ("start", {"pause": ("start.unknown", 1)}, "step start.unknown"),
+        ("start", {"leave": ("start.c", 1)}, "step start.c"),
+        ("start", {"audit": True}, "way audit"),
+        ("exec", {}, "operation exec"),
+        ("stop", {"args": {"forceWithin": 1}}, "operation stop"),
+    ],
+)
+def test_what_a_hello_does_not_declare_is_not_asked_for(
+    program: Program, op: str, more: dict[str, Any], need: str
+) -> None:
+    before = len(program.transcript)
+    with pytest.raises(Unmet, match=f"needs {need}, which"):
+        program.begin(op, **{"args": {}, **more})
+    assert len(program.transcript) == before
+    assert program.call("start", {}, SOON(10)).ok
 
 
 def test_a_program_that_ends_in_an_operation_is_told_with_its_status_and_last_words(program: Program) -> None:
@@ -81,7 +102,7 @@ def test_a_program_that_ends_by_itself_is_told_apart_from_one_that_is_killed(tmp
     stubborn = write_script(
         str(tmp_path / "stubborn.py"),
         packages=(),
-        body='import signal\nprint(\'{"hello":{"protocol":1}}\', flush=True)\nsignal.pause()',
+        body='import signal\nprint(\'{"hello":{"protocol":1,"operations":["start"]}}\', flush=True)\nsignal.pause()',
     )
     with start(stubborn, tmp_path) as program:
         program.ready(SOON(10))
@@ -94,7 +115,7 @@ def test_the_end_of_a_program_is_noticed_although_another_process_holds_its_pipe
     """T60: an orphan that inherited the answers' pipe holds nobody up."""
     body = """
 import os
-print('{"hello":{"protocol":1}}', flush=True)
+print('{"hello":{"protocol":1,"operations":["start"]}}', flush=True)
 if os.fork() == 0:
     while os.read(0, 4096):
         pass
@@ -107,21 +128,94 @@ os._exit(3)
             program.call("start", {}, SOON(10))
 
 
-@pytest.mark.parametrize("line", ["nonsense", "[1]", "{}", '{"hello":{"protocol":2}}', '{"id":1}'])
-def test_another_first_line_than_a_hello_is_refused(tmp_path: Path, line: str) -> None:
-    command = write_script(
-        str(tmp_path / "wrong.py"), packages=(), body=f"print({line!r}, flush=True)\nsys.stdin.read()"
-    )
-    with start(command, tmp_path) as program, pytest.raises(ProtocolBroken):
-        program.ready(SOON(10))
+WRONG = {
+    "nonsense": "said b'nonsense', which isn't a message of one JSON object; .* on its error output",
+    "[1]": "isn't a message of one JSON object",
+    "{}": "isn't a message of one JSON object",
+    "\ufeff{}": "isn't a message of one JSON object",
+    "[" * 100_000: "isn't a message of one JSON object",
+    '{"id":1}': "first line is {'id': 1}, not a hello",
+    '{"hello":{"protocol":2}}': "speaks protocol 2, this harness 1",
+    '{"hello":{"operations":[]}}': "speaks protocol None, this harness 1",
+    '{"hello":{"protocol":1}}': "missing required field `operations`",
+    '{"hello":{"protocol":1,"operations":"start"}}': r"Expected `array`, got `str` - at `\$.hello.operations`",
+    '{"hello":{"protocol":1,"operations":["a b"]}}': r"at `\$.hello.operations\[0\]`",
+    '{"hello":{"protocol":1,"operations":[],"steps":[1]}}': r"Expected `str`, got `int` - at `\$.hello.steps",
+}
 
 
-def test_an_answer_to_another_request_is_refused(tmp_path: Path) -> None:
-    body = """print('{"hello":{"protocol":1}}\\n{"id":7,"ok":true}', flush=True)\nsys.stdin.read()"""
-    with start(write_script(str(tmp_path / "other.py"), packages=(), body=body), tmp_path) as program:
+@pytest.mark.parametrize("line", WRONG, ids=[line[:40] for line in WRONG])
+def test_another_first_line_than_a_hello_is_refused_with_what_is_wrong(tmp_path: Path, line: str) -> None:
+    body = f"print({line!r}, flush=True)\nsys.stdin.read()"
+    command = write_script(str(tmp_path / "wrong.py"), packages=(), body=body)
+    with start(command, tmp_path) as program, pytest.raises(ProtocolBroken, match=WRONG[line]) as caught:
         program.ready(SOON(10))
-        with pytest.raises(HarnessError, match="answered another request"):
-            program.call("start", {}, SOON(10))
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("ending", ["\\n", ""], ids=["whole", "without an end"])
+def test_a_line_over_the_limit_is_refused_before_it_has_an_end(tmp_path: Path, ending: str) -> None:
+    body = f"sys.stdout.write('x' * ({MAX_LINE} + 1) + '{ending}')\nsys.stdout.flush()\nsys.stdin.read()"
+    command = write_script(str(tmp_path / "long.py"), packages=(), body=body)
+    with start(command, tmp_path) as program, pytest.raises(ProtocolBroken, match=f"a line of over {MAX_LINE} bytes"):
+        program.ready(SOON(20))
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        ("sys.stdin.read()", Late, "hello: expected an answer of the orchestrator, found nothing"),
+        ("sys.exit('no config')", ProgramEnded, "hello: .* ended with 1; its last words: no config"),
+        ("print('{\"hello\":', end='', flush=True)\nsys.stdin.read()", Late, "found nothing"),
+    ],
+    ids=["silence", "exit", "half a line"],
+)
+def test_a_program_without_a_hello_is_told_by_the_deadline(
+    tmp_path: Path, body: str, kind: type[Exception], text: str
+) -> None:
+    command = write_script(str(tmp_path / "mute.py"), packages=(), body=body)
+    with start(command, tmp_path) as program, pytest.raises(kind, match=text):
+        program.ready(SOON(2 if kind is Late else 10))
+
+
+ANSWERS = {
+    '{"id":1,"ok":true,"result":[]}': "Expected `object`, got `array`",
+    '{"id":1,"ok":"yes"}': "Expected `bool`, got `str`",
+    '{"id":1,"ok":false,"message":"x"}': "missing required field `code`",
+    '{"id":1,"ok":true,"result":{"verdict":"fine"}}': "the result of status: .*Invalid enum value 'fine'",
+    '{"id":1,"ok":true}': "the result of status: .*missing required field `verdict`",
+    '{"id":1,"step":"a.b"}': "missing required field `hit`",
+    '{"id":1,"step":"a.b","hit":0}': "Expected `int` >= 1",
+    '{"id":1,"step":"a.b","hit":2}': "announced a.b#2 after 0 of that name",
+    '{"id":1,"output":"x"}': "which is no message of a program",
+    '{"id":7,"ok":true}': "answered another request",
+    '{"ok":true}': "answered another request",
+}
+
+
+@pytest.mark.parametrize("line", ANSWERS)
+def test_an_answer_that_is_none_is_refused_with_what_is_wrong(tmp_path: Path, line: str) -> None:
+    hello = '{"hello":{"protocol":1,"operations":["status"]}}'
+    body = f"print({hello!r}, {line!r}, sep='\\n', flush=True)\nsys.stdin.read()"
+    with start(write_script(str(tmp_path / "wrong.py"), packages=(), body=body), tmp_path) as program:
+        program.ready(SOON(10))
+        with pytest.raises(HarnessError, match=ANSWERS[line]):
+            program.call("status", {}, SOON(10))
+
+
+def test_a_program_that_announces_steps_for_ever_is_cut_off(tmp_path: Path) -> None:
+    hello = '{"hello":{"protocol":1,"operations":["start"],"steps":["a.b"]}}'
+    body = f"""
+print({hello!r}, flush=True)
+hit = 0
+while True:
+    hit += 1
+    print('{{"id":1,"step":"a.b","hit":%d}}' % hit)
+"""
+    with start(write_script(str(tmp_path / "babbles.py"), packages=(), body=body), tmp_path) as program:
+        program.ready(SOON(10))
+        with pytest.raises(ProtocolBroken, match=f"over {MAX_HITS} steps in one operation"):
+            program.call("start", {}, SOON(20))
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+"""Where a run's files go, and the environment of what it starts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+_numbers = itertools.count()
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment without what would steer what is started."""
+    steering = ("NVX_", "PYTHON", "PYTEST_", "COV")
+    return {name: value for name, value in os.environ.items() if not name.startswith(steering)}
+
+
+def make_root(session: str) -> str:
+    """Make one test's directory below the session's, and return its path."""
+    path = os.path.join(session, f"{os.getpid()}.{next(_numbers)}")
+    os.makedirs(session, mode=0o700, exist_ok=True)
+    os.mkdir(path, 0o700)
+    return path
