@@ -130,8 +130,11 @@ class ProcessRef:
         """Wait for the exit event; False once the deadline has passed."""
         return self._pin.wait(deadline)
 
-    def terminate(self) -> None:
+    def terminate(self) -> bool:
         """End the process at once and for good; no error if it has ended already. Doesn't wait.
+
+        Returns:
+            Whether it was told to end; False: it had ended before. See also :meth:`ended_by_force`.
 
         Raises:
             Refused: This user may not, or it is this process itself.
@@ -139,7 +142,15 @@ class ProcessRef:
         """
         if self._identity.pid == os.getpid():
             raise Refused("it is this process itself", subject=f"process {self._identity.pid}", detail="self")
-        self._pin.terminate()
+        return self._pin.terminate()
+
+    def ended_by_force(self) -> bool | None:
+        """Tell whether it ended as :meth:`terminate` ends a process, None where that isn't known or it runs.
+
+        A process that ends by itself may be told to end just before it is gone, and keeps its own status then.
+        """
+        status = self.exit_status()
+        return None if status is None else status == process.ENDED_BY_FORCE
 
     def exit_status(self) -> int | None:
         """Return the status it ended with (a signal's number negative), None where that isn't known or it runs."""

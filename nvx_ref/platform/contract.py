@@ -180,8 +180,12 @@ class Pin(Protocol):
         """Wait for the exit event; False once the deadline has passed."""
         ...
 
-    def terminate(self) -> None:
+    def terminate(self) -> bool:
         """End the process at once and for good; no error if it has ended already.
+
+        Returns:
+            Whether it was told to end; False: it had ended before, and nobody was told anything. A process that ends
+            in that very instant may have been told as well: its status says what it ended by.
 
         Raises:
             Refused: This user may not.

@@ -41,6 +41,9 @@ class Graceful(_Stopped):
 class Forced(_Stopped):
     """The VMM was ended by the forced step that the caller asked for, and its record was cleared (620.scope3.j).
 
+    One that ended by itself in the instant of that step was not forced; where the kernel doesn't give its exit status
+    (a VMM that another process has reaped, before Linux 6.15) it counts as forced all the same.
+
     Args:
         error: Why the graceful step failed, if it did.
     """

@@ -140,9 +140,14 @@ class Vmm:
         if self.has_exited():
             return Graceful(error)
         try:
-            self.process.terminate()
+            told = self.process.terminate()
         except NvxError as failure:
             failure.__context__ = error
             return Graceful(error) if self.has_exited() else TimedOut(failure)
+        if not told:
+            return Graceful(error)
         locked.observe(Step.STOP_FORCED)
-        return Forced(error) if self.wait(Deadline.after(force)) else TimedOut(error)
+        if not self.wait(Deadline.after(force)):
+            return TimedOut(error)
+        # It may have ended by itself in the same instant: its status tells, where the kernel gives it.
+        return Graceful(error) if self.process.ended_by_force() is False else Forced(error)

@@ -202,7 +202,7 @@ def test_an_exit_between_check_and_signal_is_no_error(python: Run, soon: Deadlin
         assert not pin.has_exited()
         release(child)
         child.wait()
-        pin.terminate()
+        assert not pin.terminate()
         assert pin.wait(soon)
         with pytest.raises(ProcessGone):
             pin.identity()
@@ -215,9 +215,10 @@ def test_terminate_ends_a_process_that_ignores_everything_else(python: Run, soon
         "import signal\nfor number in (1, 2, 15): signal.signal(number, signal.SIG_IGN)\nprint('ready'); signal.pause()"
     )
     with Pin.open(child.pid) as pin:
-        pin.terminate()
+        assert pin.terminate()
         assert pin.wait(soon)
-        assert pin.exit_status() == -signal.SIGKILL
+        assert pin.exit_status() == -signal.SIGKILL == process.ENDED_BY_FORCE
+        assert not pin.terminate()
     # Somebody else's child was looked at, not reaped.
     assert child.wait() == -signal.SIGKILL
 

@@ -12,6 +12,7 @@ import pytest
 from nvx_ref import errors
 from nvx_ref.deadline import Deadline
 from nvx_ref.platform import process
+from nvx_ref.platform.linux import pidfd
 from nvx_ref.process import ProcessRef
 from nvx_ref.steps import Step
 from nvx_ref.store import LockedStore, RuntimeIdentity
@@ -28,6 +29,7 @@ class Scripted:
 
     def __init__(self, *, exited: bool = False, on_wait: bool = False, on_force: bool = True) -> None:
         self.identity = process.own_identity()
+        self.told, self.by_force = True, True
         self.exited, self.on_wait, self.on_force = exited, on_wait, on_force
         self.calls: list[str] = []
         self.terminate_error: errors.NvxError | None = None
@@ -40,10 +42,14 @@ class Scripted:
         self.exited = self.exited or self.on_wait or ("terminate" in self.calls and self.on_force)
         return self.exited
 
-    def terminate(self) -> None:
+    def terminate(self) -> bool:
         self.calls.append("terminate")
         if self.terminate_error is not None:
             raise self.terminate_error
+        return self.told
+
+    def ended_by_force(self) -> bool | None:
+        return self.by_force
 
     def close(self) -> None:
         self.calls.append("close")
@@ -178,9 +184,9 @@ def test_a_forced_step_that_is_refused(vmm_of: Maker, *, exits: bool) -> None:
     acting.terminate_error = errors.Refused("not permitted")
     terminate = acting.terminate
 
-    def faster() -> None:
+    def faster() -> bool:
         acting.exited = exits
-        terminate()
+        return terminate()
 
     acting.terminate = faster  # type: ignore[method-assign]
     stopped = vmm_of(acting).stop(fails, past(), 5)
@@ -203,6 +209,22 @@ def test_a_vmm_that_exits_before_the_force_was_not_forced(vmm_of: Maker) -> None
 
 
 @pytest.mark.case("T06")
+@pytest.mark.parametrize(
+    ("told", "by_force", "expected"),
+    [(True, True, Forced), (True, None, Forced), (True, False, Graceful), (False, None, Graceful)],
+)
+def test_forced_is_what_the_force_has_ended(
+    vmm_of: Maker, *, told: bool, by_force: bool | None, expected: type[Forced | Graceful]
+) -> None:
+    """A VMM that ends by itself in the very instant of the signal wasn't forced, where its status tells."""
+    acting = Scripted()
+    acting.told, acting.by_force = told, by_force
+    stopped = vmm_of(acting).stop(fails, past(), 5)
+    assert type(stopped) is expected
+    assert isinstance(stopped.error, errors.SessionFailed)
+
+
+@pytest.mark.case("T06")
 @pytest.mark.spec("620.scope3.p")
 @pytest.mark.parametrize("reaped", [True, False])
 def test_a_vmm_that_exits_between_the_check_and_the_signal_is_no_error(
@@ -216,7 +238,7 @@ def test_a_vmm_that_exits_between_the_check_and_the_signal_is_no_error(
         if reaped:
             started.close()
 
-        def too_late(self: ProcessRef) -> None:
+        def too_late(self: ProcessRef) -> bool:
             ask_to_stop(started, soon())
             if reaped:
                 # A hold of another kind, which also reaps it.
@@ -225,16 +247,41 @@ def test_a_vmm_that_exits_between_the_check_and_the_signal_is_no_error(
             else:
                 wait_for(lambda: state(self.identity.pid) == "Z", "it is a zombie")
             ends.append(state(self.identity.pid))
-            real(self)
+            return real(self)
 
         monkeypatch.setattr(ProcessRef, "terminate", too_late)
         found = reattach(locked, IDENTITY, deadline=soon())
         assert isinstance(found, Live)
         with found.vmm as vmm, stranger():
             stopped = vmm.stop(None, Deadline.after(0.01), 30)
-    assert isinstance(stopped, Forced | Graceful)
+    assert isinstance(stopped, Graceful)
     assert stopped.error is None
+    assert Step.STOP_FORCED not in provisioned.steps
     assert ends == ["" if reaped else "Z"]
+    assert provisioned.listing() == STOPPED
+
+
+@pytest.mark.case("T06")
+def test_a_vmm_that_ends_in_the_instant_of_the_signal_was_not_forced(
+    provisioned: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last look finds it alive, and the signal a zombie, which takes it without a word."""
+    real = pidfd.send_kill
+    told: list[bool] = []
+    with provisioned.lock() as locked:
+        started = provisioned.start(locked)
+
+        def too_late(fd: int, pid: int) -> bool:
+            ask_to_stop(started, soon())
+            wait_for(lambda: state(pid) == "Z", "it is a zombie")
+            told.append(real(fd, pid))
+            return told[-1]
+
+        monkeypatch.setattr(pidfd, "send_kill", too_late)
+        with started:
+            stopped = started.stop(None, Deadline.after(0.01), 30)
+    assert told == [True]
+    assert isinstance(stopped, Graceful)
     assert provisioned.listing() == STOPPED
 
 

@@ -83,10 +83,11 @@ class Scripted:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def terminate(self) -> None:
+    def terminate(self) -> bool:
         if self.refuses:
             raise Refused("not permitted")
         self.terminated = True
+        return True
 
     def wait(self, _: Deadline) -> bool:
         return self.exits

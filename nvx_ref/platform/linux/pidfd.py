@@ -118,8 +118,8 @@ def exit_status(fd: int) -> int | None:
     return os.waitstatus_to_exitcode(fields[-1]) if fields[0] & _INFO_EXIT else None
 
 
-def send_kill(fd: int, pid: int) -> None:
-    """End a held process at once; no error if it has ended already.
+def send_kill(fd: int, pid: int) -> bool:
+    """End a held process at once; False if it has ended and been reaped already.
 
     Raises:
         Refused: This user may not.
@@ -133,7 +133,7 @@ def send_kill(fd: int, pid: int) -> None:
     try:
         send(fd, signal.SIGKILL)
     except ProcessLookupError:
-        return
+        return False
     except PermissionError as error:
         raise Refused(
             f"it can't be ended: {describe(error)}",
@@ -145,3 +145,4 @@ def send_kill(fd: int, pid: int) -> None:
         raise Unpinnable(
             f"it can't be ended: {describe(error)}", subject=f"process {pid}", detail="no-pidfd"
         ) from error
+    return True

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
+    "ENDED_BY_FORCE",
     "Pin",
     "ProcessGone",
     "ProcessIdentity",
@@ -32,6 +33,9 @@ __all__ = [
     "pause",
     "pid_namespace",
 ]
+
+ENDED_BY_FORCE = -9
+"""The exit status of a process that this one has ended: ``SIGKILL``'s."""
 
 
 class Pin:
@@ -158,18 +162,19 @@ class Pin:
                 return False
         return True
 
-    def terminate(self) -> None:
-        """End the process at once and for good (``SIGKILL`` through the pidfd); no error if it has ended already."""
+    def terminate(self) -> bool:
+        """End the process at once and for good (``SIGKILL`` through the pidfd); False if it had ended already."""
         if self._fd is None:
             if self._require_own().collect():
-                return
+                return False
             raise Unpinnable(
                 "without a pidfd nothing is sent to it",
                 subject=f"process {self._pid}",
                 hint="end it by hand after making sure which process it is",
                 detail="no-pidfd",
             )
-        pidfd.send_kill(self._fd, self._pid)
+        # An ended process that nobody has reaped takes a signal like any other.
+        return not self.has_exited() and pidfd.send_kill(self._fd, self._pid)
 
     def exit_status(self) -> int | None:
         """Return the status it ended with, a negative signal number included, or None where that isn't known."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nvx_ref.platform.contract import FileId
 
 __all__ = [
+    "ENDED_BY_FORCE",
     "Pin",
     "ProcessGone",
     "ProcessIdentity",
@@ -130,26 +131,25 @@ class Pin:
         """Wait for the exit event; False once the deadline has passed."""
         return wait_for_any([self._held()], deadline) is not None
 
-    def terminate(self) -> None:
-        """End the process at once and for good; no error if it has ended already.
+    def terminate(self) -> bool:
+        """End the process at once and for good; False if it had ended already.
 
         The right to do so is asked for only here. Opening the number again finds the same process: it can't be
         another's while this pin holds it.
         """
         handle = self._held()
         if self.has_exited():
-            return
+            return False
         if self._full:
-            self._end(handle)
-            return
+            return self._end(handle)
         try:
             strong = _open(self._pid, _LOOK | native.PROCESS_TERMINATE)
         except ProcessGone:
-            return
+            return False
         except Unpinnable as error:
             raise Refused(f"it can't be ended: {error.reason}", subject=error.subject, detail="denied") from error
         try:
-            self._end(strong)
+            return self._end(strong)
         finally:
             native.release(strong)
 
@@ -179,13 +179,14 @@ class Pin:
             raise ProcessGone("it has exited", subject=f"process {self._pid}")
         return held
 
-    def _end(self, handle: int) -> None:
+    def _end(self, handle: int) -> bool:
         if native.terminate_process(handle, ENDED_BY_FORCE):
-            return
+            return True
         error = native.last_error()
         # One that is ending already refuses it; nothing is wrong then.
         if not self.has_exited():
             raise failure(error, f"process {self._pid}", "end")
+        return False
 
     def _held(self) -> int:
         if not self._handle:
