@@ -120,8 +120,10 @@ def test_a_descendant_that_keeps_the_log_bars_the_next_start_until_it_ends(world
     stat = world.host.stat(pid)
     world.expect("the VMM", expected=None, found=stat and stat.state if stat and stat.state != "Z" else None)
     before = box.names()
+    verdict = box.verdict(program, "status")
+    world.expect("status", expected="indeterminate", found=verdict.partition(":")[0])
     # Each of them looks at the held claim for a second.
-    for op in ("start", "deprovision") if world.is_full else ("start",):
+    for op in ("start", "stop", "deprovision") if world.is_full else ("start",):
         box.fail(program, op, "Indeterminate")
         world.expect(f"{op}: what is there", expected=before, found=box.names())
     (vm,) = world.vmm.vms()
@@ -134,6 +136,7 @@ def test_a_descendant_that_keeps_the_log_bars_the_next_start_until_it_ends(world
             pin.end()
             pin.close()
     world.until(lambda: not world.host.holders(log.st_dev, log.st_ino))
+    world.expect("status once it has ended", expected="stopped", found=box.verdict(program, "status"))
     world.vmm.configure()
     box.succeed(program, "start")
     box.succeed(program, "stop")

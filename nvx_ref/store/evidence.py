@@ -8,6 +8,7 @@ from nvx_ref.errors import Indeterminate
 from nvx_ref.platform import process as system
 from nvx_ref.platform.contract import ProcessGone
 from nvx_ref.process import ProcessRef
+from nvx_ref.store import names
 from nvx_ref.store.claim import Claim, look, settle
 
 if TYPE_CHECKING:
@@ -62,6 +63,28 @@ def examine(
         found.close()
         return None
     return found
+
+
+def require_unclaimed(directory: files.Directory, deadline: Deadline | None) -> None:
+    """Raise if some process has a log of which no record says whose it is.
+
+    What a VMM started may outlive it, and its record, with all that it inherited. A launch is refused until it ends.
+
+    Args:
+        directory: The sandbox's directory.
+        deadline: By when; a held claim is looked at again for a second of that. None: one look.
+
+    Raises:
+        Indeterminate: It is so (``claim-held``).
+    """
+    log = directory.stat(names.LOG)
+    if log is not None and _claim(directory, log.id, deadline) is Claim.HELD:
+        raise Indeterminate(
+            "nothing is recorded, and some process still has the log of an earlier launch, so a VMM may run",
+            subject=directory.child_path(names.LOG),
+            hint="find and end the process that has it open",
+            detail="claim-held",
+        )
 
 
 def is_of_earlier_boot(journal: Journal) -> bool:

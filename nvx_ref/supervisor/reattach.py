@@ -8,7 +8,8 @@ The verdicts, first match:
 - record unreadable, process denied or hidden, no way to hold it: indeterminate;
 - process gone, its number another's, or ended: exited;
 - verified, and a part of the runtime identity differs: mismatched;
-- verified, same runtime identity: live.
+- verified, same runtime identity: live;
+- neither journal nor record: exited, unless some process has the log's claim, which is indeterminate.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ def reattach(
         recovery = locked.recover(probe, deadline=deadline)
         record = locked.runtime()
         found = None if record is None else _examine(locked, record, deadline)
+        if record is None and recovery.kind is Recovered.NOTHING:
+            evidence.require_unclaimed(locked.directory, deadline)
     except (errors.Indeterminate, errors.Malformed, errors.Refused) as error:
         return _unknown(error)
     if record is None or found is None:
@@ -99,6 +102,8 @@ def inspect(store: Store, name: str, identity: RuntimeIdentity) -> Verdict:
                 _require_finished(reader, journal)
                 recovery = Recovery(Recovered.EXITED, journal.launch_id, journal.process)
             found = None if record is None else _examine(reader, record, None)
+            if record is None and journal is None:
+                evidence.require_unclaimed(reader.directory, None)
         except (errors.Indeterminate, errors.Malformed, errors.Refused) as error:
             return _unknown(error)
     if record is None or found is None:

@@ -53,6 +53,16 @@ def test_no_record_and_no_journal(provisioned: Site) -> None:
         assert (found.record, found.recovery) == (None, None)
 
 
+def test_no_record_and_a_log_that_some_process_has(provisioned: Site) -> None:
+    """A descendant may outlive its VMM and the VMM's record: to be stopped is more than to be unrecorded."""
+    provisioned.path(LOG).touch(0o600)
+    with claimed(provisioned.path(LOG)):
+        unknown(provisioned, "claim-held")
+    for found in (looked(provisioned), found_by(provisioned)):
+        assert isinstance(found, Exited)
+        assert (found.record, found.recovery) == (None, None)
+
+
 @pytest.mark.spec("622.scope5.a")
 @pytest.mark.spec("620.scope3.n")
 @pytest.mark.case("T04")
