@@ -62,9 +62,13 @@ def short_root() -> str:
     return tempfile.gettempdir()
 
 
+RUNS = "NVX_RUNS"
+"""The environment variable that names where runs keep their files, evidence included; a short path."""
+
+
 def session_directory() -> str:
     """Return the name of a directory that nobody has, for all the files of one run."""
-    return os.path.join(short_root(), f"nvx-{os.urandom(4).hex()}")
+    return os.path.join(os.environ.get(RUNS) or short_root(), f"nvx-{os.urandom(4).hex()}")
 
 
 def own_goldens(backend: str = "fake") -> str | None:

@@ -322,8 +322,12 @@ class World:
         """
         return {**environment(), "TMPDIR": os.path.join(self.root, TEMPORARY)}
 
-    def sweep(self) -> str:
-        """End everything of the test; return what was left that shouldn't have been, as text."""
+    def sweep(self, *, judged: bool = True) -> str:
+        """End everything of the test; return what was left that shouldn't have been, as text.
+
+        Args:
+            judged: Whether what was left is held against anybody, so that the evidence is kept.
+        """
         if self._swept:
             return self._left
         self._swept = True
@@ -339,7 +343,8 @@ class World:
             deadline=self.soon(ENDING),
         )
         if left:
-            self.keep()
+            if judged:
+                self.keep()
             self._left = "\n".join(["the test left behind:", *(f"  {line}" for line in left)])
         return self._left
 
@@ -378,10 +383,14 @@ class World:
                 self.evidence.keep(f"alive/{one.pin.pid}.txt", self.host.explain(one.pin.pid))
         return self._evidence_directory
 
-    def close(self) -> str:
-        """Sweep if nobody has, and remove the test's directory; return what was left, if nobody was told yet."""
+    def close(self, *, judged: bool = True) -> str:
+        """Sweep if nobody has, and remove the test's directory; return what was left, if nobody was told yet.
+
+        Args:
+            judged: As for :meth:`sweep`.
+        """
         told = self._swept
-        left = self.sweep()
+        left = self.sweep(judged=judged)
         self.vmm.close()
         self.channel.close()
         self.processes.close()

@@ -231,7 +231,7 @@ class Stage:
         for one in self.world.processes.look():
             one.pin.end()
             one.pin.wait(self.world.soon())
-        self.world.close()
+        self.world.close(judged=False)
 
     def require_free(self, where: str) -> None:
         """Check that an orchestrator that has ended holds no lock, by itself or by a child on its way to its exec.

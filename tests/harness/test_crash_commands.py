@@ -83,7 +83,7 @@ def test_a_faulty_orchestrator_ends_red_with_a_line_for_each_cell(tmp_path: Path
     chosen = ["--scene", "recover-served", "--group", "steps", "--report", str(report)]
     done = nvx_harness("sweep", *chosen, *options, "-j", "1")
     replayed = nvx_harness("replay", *options, SPAWNED)
-    evidence = re.search(r"evidence: (/tmp/nvx-\w+)/", replayed.stdout)
+    evidence = re.search(r"evidence: (/\S+/nvx-\w+)/", replayed.stdout)
     assert evidence is not None
     shutil.rmtree(evidence[1])
     assert (done.returncode, replayed.returncode) == (1, 1)

@@ -61,11 +61,11 @@ FOUND = {
     "a VMM": r"process pid \d+ \(adopted, launcher\): ",
     "an orphan": r"process pid \d+ \(adopted\): ",
     "a process with the token": r"process pid \d+ \(adopted, bears the token\): ",
-    "a file": r"file /tmp/nvx-\w+/[\d.]+/stray",
-    "a temporary file": r"file /tmp/nvx-\w+/[\d.]+/tmp/tmp\w+",
-    "a runtime record": r"file /tmp/nvx-\w+/[\d.]+/s/box/runtime\.json \(-rw-r--r--\)",
-    "a socket": r"socket /tmp/nvx-\w+/[\d.]+/s/box/s\.sock",
-    "a mount": r"mount /tmp/nvx-\w+/[\d.]+/s",
+    "a file": r"file /\S+/nvx-\w+/[\d.]+/stray",
+    "a temporary file": r"file /\S+/nvx-\w+/[\d.]+/tmp/tmp\w+",
+    "a runtime record": r"file /\S+/nvx-\w+/[\d.]+/s/box/runtime\.json \(-rw-r--r--\)",
+    "a socket": r"socket /\S+/nvx-\w+/[\d.]+/s/box/s\.sock",
+    "a mount": r"mount /\S+/nvx-\w+/[\d.]+/s",
 }
 
 
@@ -97,7 +97,7 @@ def test_what_a_scenario_leaves_behind_fails_it(pytester: pytest.Pytester, what:
 
 def clean_up(evidence: str) -> None:
     session = Path(evidence).parents[1]
-    assert re.fullmatch(r"/tmp/nvx-[0-9a-f]{8}", str(session))
+    assert re.fullmatch(r"/\S+/nvx-[0-9a-f]{8}", str(session))
     shutil.rmtree(session)
 
 
