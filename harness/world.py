@@ -6,7 +6,6 @@ test has; the witnesses judge by what they see, and the sweep at the end ends an
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -120,8 +119,8 @@ class World:
         for name in ("out", TEMPORARY):
             os.mkdir(os.path.join(self.root, name), 0o700)
         slug = re.sub(r"[^\w.-]+", "-", label).strip("-")[:80]
-        self._evidence_directory = os.path.join(settings.directory, "evidence", f"{slug}-{self.token[:4]}")
-        self.evidence = Evidence(self._evidence_directory, root=self.state)
+        kept = os.path.join(settings.directory, "evidence", f"{slug}-{self.token[:4]}")
+        self.evidence = Evidence(kept, root=self.state)
         channel = channels.place(self.root)
         self.vmm = backend.begin(self.root, token=self.token, channel=channel, evidence=os.path.join(self.root, "fake"))
         self.host = witness.host()
@@ -322,12 +321,8 @@ class World:
         """
         return {**environment(), "TMPDIR": os.path.join(self.root, TEMPORARY)}
 
-    def sweep(self, *, judged: bool = True) -> str:
-        """End everything of the test; return what was left that shouldn't have been, as text.
-
-        Args:
-            judged: Whether what was left is held against anybody, so that the evidence is kept.
-        """
+    def sweep(self) -> str:
+        """End everything of the test; return what was left that shouldn't have been, as text."""
         if self._swept:
             return self._left
         self._swept = True
@@ -343,8 +338,7 @@ class World:
             deadline=self.soon(ENDING),
         )
         if left:
-            if judged:
-                self.keep()
+            self.keep()
             self._left = "\n".join(["the test left behind:", *(f"  {line}" for line in left)])
         return self._left
 
@@ -381,16 +375,12 @@ class World:
                 self.evidence.keep(f"transcript-{number}.txt", b"".join(program.transcript))
             for one in self.processes.alive():
                 self.evidence.keep(f"alive/{one.pin.pid}.txt", self.host.explain(one.pin.pid))
-        return self._evidence_directory
+        return self.evidence.directory
 
-    def close(self, *, judged: bool = True) -> str:
-        """Sweep if nobody has, and remove the test's directory; return what was left, if nobody was told yet.
-
-        Args:
-            judged: As for :meth:`sweep`.
-        """
+    def close(self) -> str:
+        """Sweep if nobody has, and remove the test's directory; return what was left, if nobody was told yet."""
         told = self._swept
-        left = self.sweep(judged=judged)
+        left = self.sweep()
         self.vmm.close()
         self.channel.close()
         self.processes.close()
@@ -398,9 +388,7 @@ class World:
         if not self.host.mounts(self.root):
             shutil.rmtree(self.root)
         if not self._kept:
-            shutil.rmtree(self._evidence_directory, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                os.rmdir(os.path.dirname(self._evidence_directory))
+            self.evidence.remove()
         return "" if told else left
 
 

@@ -231,7 +231,8 @@ class Stage:
         for one in self.world.processes.look():
             one.pin.end()
             one.pin.wait(self.world.soon())
-        self.world.close(judged=False)
+        self.world.close()
+        self.world.evidence.remove()
 
     def require_free(self, where: str) -> None:
         """Check that an orchestrator that has ended holds no lock, by itself or by a child on its way to its exec.

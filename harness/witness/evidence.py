@@ -7,7 +7,9 @@ place where a secret could get out, and one test for it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
+import shutil
 import stat
 from typing import TYPE_CHECKING
 
@@ -65,6 +67,12 @@ class Evidence:
         with open(path, "wb") as file:
             file.write(self.redact(data)[-LIMIT:])
         return path
+
+    def remove(self) -> None:
+        """Remove all that was kept, which nobody needs."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self.directory))
 
     def keep_files(self, label: str, directories: Iterable[str]) -> None:
         """Keep the listings of directories and the content of their small regular files, secrets aside."""
