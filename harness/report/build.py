@@ -137,6 +137,7 @@ def _row(cell: table.Cell) -> Row:
 
 
 def _crash(one: table.Crash) -> Crash:
+    replay = one.replay
     try:
         cell = parse(one.cell)
         scene, way, point, hit = cell.scene, cell.way, cell.point.name, cell.point.hit
@@ -144,7 +145,7 @@ def _crash(one: table.Crash) -> Crash:
     except HarnessError:
         # What failed before there were cells is called by its scene and what was tried.
         scene, _, point = one.cell.partition("/")
-        way, hit, then = UNKNOWN_WAY, 1, ""
+        way, hit, then, replay = UNKNOWN_WAY, 1, "", ""
     return Crash(
         cell=one.cell,
         scene=scene,
@@ -158,7 +159,7 @@ def _crash(one: table.Crash) -> Crash:
         verdict=one.verdict,
         reason=one.reason,
         evidence=one.evidence,
-        replay=one.replay,
+        replay=replay,
         seconds=one.seconds,
         node=one.node,
     )

@@ -1,4 +1,4 @@
-"""`nvx-harness report`: the parts of a run put together."""
+"""`nvx-harness report`: the parts of a run put together, and the page for people."""
 # ruff: noqa: PLC0415 - what the command does is imported when it runs
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ import click
 
 from harness.errors import HarnessError
 
-DOCUMENT = ".json"
+PAGE, DOCUMENT = ".html", ".json"
 
 
-@click.command(short_help="Merge reports.")
+@click.command(short_help="Merge reports and draw the page.")
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT.json...")
-@click.option("-o", "--output", required=True, metavar="FILE", help="The merged report.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The page, .html, or one merged report, .json.")
 @click.option("--partial", is_flag=True, help="Take what is there, although parts of a run are missing.")
 def report(reports: tuple[str, ...], *, output: str, partial: bool) -> int:
     """Put the reports of a run's parts (--shard) together, runs on several backends beside each other.
@@ -22,11 +22,17 @@ def report(reports: tuple[str, ...], *, output: str, partial: bool) -> int:
     from harness.report.merge import merge
     from harness.report.model import encode
 
-    if not output.endswith(DOCUMENT):
-        raise HarnessError(f"--output: {output}: call it something.json")
+    if not output.endswith((PAGE, DOCUMENT)):
+        raise HarnessError(f"--output: {output}: call it something.html or something.json")
     whole = merge(reports, partial=partial)
+    if output.endswith(DOCUMENT):
+        data = encode(whole)
+    else:
+        from harness.report.page import draw
+
+        data = draw(whole).encode(errors="replace")
     with open(output, "wb") as file:
-        file.write(encode(whole))
+        file.write(data)
     failed = sum(row.outcome == "fail" for row in whole.cells)
     click.echo(
         f"{output}: {len(whole.cells)} scenario cells, {failed} failed; "
