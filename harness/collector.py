@@ -88,8 +88,10 @@ def _replay(item: pytest.Item) -> str:
     import shlex
 
     words = ["pytest", item.nodeid, "--backend", str(item.config.getoption("backend") or "fake")]
-    orchestrator: str | None = item.config.getoption("orchestrator")
-    return shlex.join([*words, *(["--orchestrator", orchestrator] if orchestrator else [])])
+    for option in ("artifacts", "openvmm", "orchestrator"):
+        value: str | None = item.config.getoption(option)
+        words += [f"--{option}", value] if value else []
+    return shlex.join(words)
 
 
 class Collector:

@@ -59,7 +59,7 @@ def check() -> str:
     """
     system = _open()
     try:
-        if (version := fcntl.ioctl(system, GET_API_VERSION)) != API_VERSION:
+        if (version := _ask("tell its version", system, GET_API_VERSION)) != API_VERSION:
             raise Unfit(f"{DEVICE} speaks version {version} of its interface, not {API_VERSION}")
         machine = _ask("create a virtual machine", system, CREATE_VM)
         try:
