@@ -44,6 +44,7 @@ lint: $(STAMP) ## Style, formatting and import arrows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/zizmor --offline --no-progress --min-severity medium .github/workflows
 
 types: $(STAMP) ## mypy for Linux and Windows, and basedpyright
 	$(BIN)/mypy --platform linux

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import images, python
-from harness.backends import missing
 from harness.cli import INTERRUPTED
 from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
+from harness.machine import container, doctor, leftovers
 from harness.report.commands import report
-from harness.settings import BACKENDS, Settings
 
 MAX_ENDPOINT = 107
 """Bytes that the path of a UNIX socket may have."""
@@ -38,6 +37,9 @@ def commands() -> None:
     """Tools around the scenarios; the scenarios themselves run by `pytest scenarios/`."""
 
 
+commands.add_command(container)
+commands.add_command(doctor)
+commands.add_command(leftovers)
 commands.add_command(replay)
 commands.add_command(report)
 commands.add_command(sweep)
@@ -83,15 +85,6 @@ def demo(directory: str) -> None:
     lines = [_variable(name, value) for name, value in variables.items()]
     lines += [python.as_text([_beside(words[0]), *words[1:]]) for words in typed]
     click.echo(DEMO.format(directory=root, lines="\n".join(f"    {line}" for line in lines)), nl=False)
-
-
-@commands.command(short_help="Tell which backends can run here.")
-def doctor() -> None:
-    """Tell which backends can run the scenarios here and what the others lack."""
-    click.echo(f"python {sys.version.split()[0]} ({python.interpreter()})")
-    for name in BACKENDS:
-        lacking = missing(Settings(backend=name))
-        click.echo(f"backend {name}: {'missing ' + '; '.join(lacking) if lacking else 'ready'}")
 
 
 @commands.group(name="setup", short_help="Build what a backend needs.")

@@ -1,0 +1,81 @@
+"""What test runs left on this machine: processes, sockets or pipes, mounts, state. After a nightly run nothing may."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from harness import witness
+from harness.settings import short_root
+
+if TYPE_CHECKING:
+    from harness.witness.contract import Host
+
+SESSION = re.compile(r"nvx-[0-9a-f]{8}")
+"""The name of a run's directory."""
+
+EVIDENCE = "evidence"
+PIPES = "//./pipe/"
+PIPE = re.compile(r"openvmm-microvm-[0-9a-f]{32}(-boot)?")
+PROGRAMS = frozenset({"openvmm", "openvmm.exe"})
+SHOWN = 4
+"""How many words of a command are shown."""
+
+
+def sessions(root: str) -> list[str]:
+    """Return the directories of runs."""
+    return sorted(os.path.join(root, name) for name in os.listdir(root) if SESSION.fullmatch(name))
+
+
+def find(host: Host | None = None, root: str | None = None) -> list[str]:
+    """Return everything that runs left, one line each.
+
+    Args:
+        host: The operating system's half.
+        root: Where directories of runs are.
+    """
+    system, place = host or witness.host(), root or short_root()
+    found = _processes(system, place)
+    for path in sessions(place):
+        found += [f"mount {point}" for point in system.mounts(path)]
+        found += [f"socket {socket}" for socket in system.sockets(path)]
+        rest = [name for name in sorted(os.listdir(path)) if name != EVIDENCE]
+        found += [f"state {os.path.join(path, name)}" for name in rest]
+    if sys.platform == "win32":
+        found += [f"pipe {name}" for name in os.listdir(PIPES) if PIPE.fullmatch(name)]
+    return found
+
+
+def keep(target: str, root: str | None = None) -> int:
+    """Copy the evidence of failures out of the directories of runs.
+
+    Args:
+        target: Where it goes, made if there is any.
+        root: Where directories of runs are.
+
+    Returns:
+        How many runs had some.
+    """
+    count = 0
+    for path in sessions(root or short_root()):
+        kept = os.path.join(path, EVIDENCE)
+        if os.path.isdir(kept):
+            shutil.copytree(kept, os.path.join(target, os.path.basename(path)), dirs_exist_ok=True)
+            count += 1
+    return count
+
+
+def _processes(host: Host, root: str) -> list[str]:
+    inside = os.path.join(root, "nvx-")
+    found: list[str] = []
+    for pid in host.processes():
+        words = host.arguments(pid)
+        if pid == os.getpid() or not words:
+            continue
+        is_vmm = os.path.basename(words[0]) in PROGRAMS
+        if is_vmm or any(word.startswith(inside) and SESSION.match(os.path.relpath(word, root)) for word in words):
+            found.append(f"process {pid}: {' '.join(words[:SHOWN])}")
+    return found

@@ -1,0 +1,82 @@
+"""What runs left: found after each kind of leak, and the evidence kept."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from harness import leftovers, python, witness
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its leaks are planted with Linux's means")
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="nvx-l-", dir="/tmp") as place:
+        yield Path(place)
+
+
+def session(root: Path) -> Path:
+    path = root / "nvx-0123abcd"
+    path.mkdir()
+    return path
+
+
+def test_nothing_is_left_by_a_run_that_left_only_evidence(root: Path) -> None:
+    (session(root) / "evidence" / "test_it").mkdir(parents=True)
+    (root / "nvx-demo").mkdir()
+    (root / "other").mkdir()
+    assert leftovers.find(witness.host(), str(root)) == []
+
+
+def test_state_and_sockets_are_found(root: Path) -> None:
+    place = session(root) / "77.0"
+    place.mkdir()
+    with closing(socket.socket(socket.AF_UNIX)) as bound:
+        bound.bind(str(place / "control.sock"))
+        found = leftovers.find(witness.host(), str(root))
+    assert found == [f"socket {place}/control.sock", f"state {place}"]
+
+
+@pytest.mark.parametrize("kind", ["openvmm", "launcher"])
+def test_processes_are_found(root: Path, kind: str) -> None:
+    place = session(root) / "evidence"
+    place.mkdir()
+    code = "import sys; sys.stdout.write('up'); sys.stdout.flush(); sys.stdin.read()"
+    if kind == "openvmm":
+        (root / "bin").mkdir()
+        program = root / "bin" / "openvmm"
+        program.symlink_to(python.interpreter())
+        command = [str(program), "-I", "-c", code]
+    else:
+        script = place / "vmm.py"
+        script.write_text(code)
+        command = [python.interpreter(), "-I", str(script)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.read(2) == b"up"
+        found = leftovers.find(witness.host(), str(root))
+        child.communicate()
+    # Others may run an OpenVMM of their own meanwhile.
+    assert [line for line in found if line.startswith(f"process {child.pid}: {command[0]}")]
+    after = leftovers.find(witness.host(), str(root))
+    assert not [line for line in after if line.startswith(f"process {child.pid}:")]
+
+
+def test_evidence_is_copied_by_run(root: Path) -> None:
+    kept = session(root) / "evidence" / "test_it"
+    kept.mkdir(parents=True)
+    (kept / "log").write_text("said")
+    (root / "nvx-ffffffff").mkdir()
+    target = root / "out"
+    assert leftovers.keep(str(target), str(root)) == 1
+    assert (target / "nvx-0123abcd" / "test_it" / "log").read_text() == "said"
+    assert os.listdir(target) == ["nvx-0123abcd"]
