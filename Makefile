@@ -1,13 +1,15 @@
 # The project's own commands. They need `git make python3-venv` and nothing else.
 PYTHON ?= python3
 JOBS ?= 2
+BENCH ?=
+BENCH_JSON ?= bench.json
 VENV := .venv
 WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows scenarios/test_cold_boot.py \
 	scenarios/test_restart_same_identity.py scenarios/test_interrupted_launch.py scenarios/test_lifecycle.py
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv scenarios test unit nightly soak sweep lint types goldens wine clean
+.PHONY: help venv scenarios test unit bench nightly soak sweep lint types goldens wine clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -28,6 +30,9 @@ test: lint types unit scenarios ## Everything: lint, types, unit tests, scenario
 
 unit: $(STAMP) ## The tests of the three packages
 	$(BIN)/python -m pytest tests -n $(JOBS)
+
+bench: $(STAMP) ## Measure against plain subprocess, polling, psutil and a PID file; BENCH="NAME ..." for some
+	$(BIN)/python -m tests.bench --json $(BENCH_JSON) $(BENCH)
 
 nightly: $(STAMP) ## A million random records in place of ten thousand, and every reader fuzzed for a minute
 	NVX_RANDOM_RECORDS=1000000 $(BIN)/python -m pytest tests/fake/machine/test_nvxs.py

@@ -1,4 +1,4 @@
-"""Write the JSON schemas of configurations, the report and the protocol: ``write_schemas.py [DIRECTORY]``."""
+"""Write the JSON schemas of configurations, reports and the protocol: ``write_schemas.py [DIRECTORY]``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from harness.sut.messages import PROTOCOL, schema
 from nvx_ref.images import Artifacts, DistroBinding, ScratchBinding
 from nvx_ref.plan import ColdPlan, NetworkPolicy, json_schema
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.bench.measure import Report
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 SCHEMAS: Mapping[str, type[msgspec.Struct]] = {
     "artifacts": Artifacts,
+    "benchmarks": Report,
     "cold-plan": ColdPlan,
     "distro-binding": DistroBinding,
     "network-policy": NetworkPolicy,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from typing import Literal
 
 import msgspec
@@ -57,7 +56,7 @@ def encode_exec_report(category: str, status: int) -> bytes:
     """
     report = {
         "schema_version": 1,
-        "operation_id": secrets.token_hex(16),
+        "operation_id": os.urandom(16).hex(),
         "outcome": {"operation": "exec", "category": category, "status_code": status},
     }
     return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
@@ -88,7 +87,7 @@ def publish(path: str, data: bytes) -> None:
         Refused: Something has the name by now, or it can't be written; nothing was replaced, and no staging file stays.
     """
     directory, name = os.path.split(path)
-    staged = os.path.join(directory, f".{name}.{secrets.token_hex(16)}.tmp")
+    staged = os.path.join(directory, f".{name}.{os.urandom(16).hex()}.tmp")
     try:
         fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

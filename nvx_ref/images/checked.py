@@ -64,6 +64,11 @@ class CheckedFile(metaclass=_NoPublicConstructor):
         """Whether the descriptor has been given back."""
         return self._fd < 0
 
+    def set_apart(self, least: int) -> int:
+        """Move to a descriptor of at least so much where the system has one, and return which one it is now."""
+        self._fd = files.set_apart(self.fd, least)
+        return self._fd
+
     def close(self) -> None:
         """Give the descriptor back. A second call does nothing."""
         fd, self._fd = self._fd, -1

@@ -31,6 +31,10 @@ _LOWEST = 3
 """The lowest descriptor that isn't a standard stream."""
 
 
+_SPARE = 32
+"""Numbers left free below a launch's descriptors: the lowest ones are the next that anything gets."""
+
+
 class Command(msgspec.Struct, frozen=True):
     """What the supervisor starts.
 
@@ -72,7 +76,19 @@ class PreparedLaunch:
             self.scratch = stack.enter_context(check_scratch(scratch)) if scratch else None
             self.kernel = stack.enter_context(check_plain(artifacts.kernel, "kernel"))
             self.initramfs = stack.enter_context(check_plain(artifacts.initramfs, "initramfs"))
+            self._set_apart()
             self._stack = stack.pop_all()
+
+    def _set_apart(self) -> None:
+        """Leave a gap before each number, above those that a spawn takes for itself.
+
+        CPython asks the kernel to close the ranges between what a child inherits; an empty one fails, and it closes
+        every number one by one instead, which takes a process with 10,000 descriptors a hundred times as long.
+        """
+        checked = self._checked()
+        least = max(one.fd for one in checked) + _SPARE
+        for one in checked:
+            least = one.set_apart(least) + 2
 
     def command(self, *, endpoint: str, report: str | None) -> Command:
         """Render the command for one endpoint.

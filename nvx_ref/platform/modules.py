@@ -90,6 +90,10 @@ class FilesModule(Protocol):
         """Return the path under which a process that inherited the descriptor opens the same file."""
         ...
 
+    def set_apart(self, fd: int, least: int) -> int:
+        """Give a descriptor a number of at least so much, if the system has one, and return what it has now."""
+        ...
+
 
 class EndpointModule(Protocol):
     """``nvx_ref.platform.endpoint``."""

@@ -31,6 +31,11 @@ NAME = "control.sock"
 MAX_PATH = 107
 """Bytes of a socket's path: ``sun_path`` holds 108, the terminating NUL included."""
 
+EARLY_INTERVAL = 0.002
+"""Seconds between two tries of a connect at first."""
+EARLY_SECONDS = 0.2
+"""How long that is."""
+
 _SOL_SOCKET = 1
 _SHUT_BOTH = 2
 _MSG_NOSIGNAL = 0x4000
@@ -77,7 +82,10 @@ def choose(directory: str) -> str:
 
 
 def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> Connection:
-    """Connect to an endpoint that may not be there yet: the kernel has no event for that, so it is tried every 25 ms.
+    """Connect to an endpoint that may not be there yet.
+
+    The kernel tells when a name appears, and not when a socket begins to listen, so it is tried: every 2 ms at first,
+    when a VMM that has just been spawned is about to serve it, then every 25 ms.
 
     Args:
         endpoint: The socket's path.
@@ -92,6 +100,7 @@ def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> 
         TimedOut: The deadline passed.
         Refused: This user may not connect, or what is there is no socket.
     """
+    early = Deadline.after(EARLY_SECONDS)
     while True:
         before = time.clock_gettime(time.CLOCK_BOOTTIME)
         connected = _try_connect(endpoint)
@@ -99,7 +108,7 @@ def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> 
             return Connection(connected, endpoint, before)
         if not alive():
             raise VmmExited("the VMM exited before it served its endpoint", subject=endpoint, detail="before-endpoint")
-        if not pause(deadline, POLL_INTERVAL):
+        if not pause(deadline, POLL_INTERVAL if early.expired() else EARLY_INTERVAL):
             raise TimedOut("nothing served the endpoint by the deadline", subject=endpoint, detail="endpoint")
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "proc_path",
     "read_mounts",
     "seal",
+    "set_apart",
     "staging_fault",
     "truncate",
     "try_lock",
@@ -175,6 +176,20 @@ def proc_path(fd: int) -> str:
     it. Such a path is never persisted.
     """
     return f"/proc/self/fd/{fd}"
+
+
+def set_apart(fd: int, least: int) -> int:
+    """Give a descriptor a number of at least so much, close-on-exec; its own stays where there is none that high.
+
+    Returns:
+        The number that it has now.
+    """
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+    except OSError:
+        return fd
+    let_go(fd)
+    return moved
 
 
 def _open(path: str, flags: int) -> int:

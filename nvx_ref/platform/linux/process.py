@@ -155,8 +155,11 @@ class Pin:
         Without a pidfd the kernel has no such event for one process: then it is looked at every 25 ms.
         """
         if self._fd is not None:
-            wait_for(self._fd, select.POLLIN, deadline)
-            return self.has_exited()
+            if not wait_for(self._fd, select.POLLIN, deadline):
+                return False
+            if self._own is not None:
+                self._own.collect()
+            return True
         while not self.has_exited():
             if not pause(deadline, POLL_INTERVAL):
                 return False

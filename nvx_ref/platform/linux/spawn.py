@@ -90,7 +90,8 @@ def spawn(argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int
             directory, so that ``cwd`` plays no part.
         stdin: Becomes descriptor 0.
         output: Becomes descriptors 1 and 2.
-        allowed: What else it inherits; a duplicate is passed once.
+        allowed: What else it inherits; a duplicate is passed once. In a process with very many descriptors numbers
+            that don't follow each other make it quick (:func:`nvx_ref.platform.files.set_apart`).
         cwd: Its working directory.
 
     Returns:

@@ -1,0 +1,69 @@
+"""Measure: ``python -m tests.bench [--json FILE] [--scale X] [--list] [NAME ...]``; see docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from tests.bench import exits, harnessing, launching, reattaching, spawning, starting
+from tests.bench.measure import FORMAT, Report, Row, Skipped, machine, table
+
+BENCHES: dict[str, Callable[[float], list[Row]]] = {
+    "exits": exits.rows,
+    "spawn": spawning.rows,
+    "launch": launching.rows,
+    "reattach": reattaching.rows,
+    "staged": launching.staged_rows,
+    "import": starting.rows,
+    "fake": starting.fake_rows,
+    "sweep": harnessing.sweep_rows,
+    "scenarios": harnessing.scenario_rows,
+}
+
+
+def measured(names: list[str], scale: float, tell: Callable[[str], object]) -> Report:
+    """Run benchmarks one after the other, since each needs the machine.
+
+    Args:
+        names: Which.
+        scale: How many of the usual rounds.
+        tell: Gets the name of each before it runs.
+    """
+    where = machine()
+    rows: list[Row] = []
+    skipped: dict[str, str] = {}
+    for name in names:
+        tell(name)
+        try:
+            rows += BENCHES[name](scale)
+        except Skipped as reason:
+            skipped[name] = str(reason)
+    return Report(FORMAT, where, rows, {row.id: row.met for row in rows}, skipped)
+
+
+def main(arguments: list[str]) -> int:
+    """Measure what the arguments say; a missed target is told and is no failure."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHES)}; all of them")
+    parser.add_argument("--json", metavar="FILE", help="write the report there as JSON")
+    parser.add_argument("--scale", type=float, default=1.0, help="how many of the usual rounds")
+    parser.add_argument("--list", action="store_true", help="name them")
+    given = parser.parse_args(arguments)
+    if given.list:
+        print("\n".join(BENCHES))
+        return 0
+    if unknown := [name for name in given.names if name not in BENCHES]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(BENCHES)}")
+    report = measured(given.names or list(BENCHES), given.scale, lambda name: print(f"{name} ...", file=sys.stderr))
+    print(table(report))
+    if given.json:
+        Path(given.json).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
