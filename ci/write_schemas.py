@@ -13,7 +13,7 @@ from nvx_ref.plan import ColdPlan, NetworkPolicy, json_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.bench.measure import Report
+from tests.bench.measure import BenchReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SCHEMAS: Mapping[str, type[msgspec.Struct]] = {
     "artifacts": Artifacts,
-    "benchmarks": Report,
+    "benchmarks": BenchReport,
     "cold-plan": ColdPlan,
     "distro-binding": DistroBinding,
     "network-policy": NetworkPolicy,

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tests.bench import exits, harnessing, launching, reattaching, spawning, starting
-from tests.bench.measure import FORMAT, Report, Row, Skipped, machine, table
+from tests.bench.measure import FORMAT, BenchReport, Row, Skipped, machine, table
 
 BENCHES: dict[str, Callable[[float], list[Row]]] = {
     "exits": exits.rows,
@@ -25,7 +25,7 @@ BENCHES: dict[str, Callable[[float], list[Row]]] = {
 }
 
 
-def measured(names: list[str], scale: float, tell: Callable[[str], object]) -> Report:
+def measured(names: list[str], scale: float, tell: Callable[[str], object]) -> BenchReport:
     """Run benchmarks one after the other, since each needs the machine.
 
     Args:
@@ -42,7 +42,7 @@ def measured(names: list[str], scale: float, tell: Callable[[str], object]) -> R
             rows += BENCHES[name](scale)
         except Skipped as reason:
             skipped[name] = str(reason)
-    return Report(FORMAT, where, rows, {row.id: row.met for row in rows}, skipped)
+    return BenchReport(FORMAT, where, rows, {row.id: row.met for row in rows}, skipped)
 
 
 def main(arguments: list[str]) -> int:

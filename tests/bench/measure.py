@@ -63,7 +63,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     load: float
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel"):
+class BenchReport(msgspec.Struct, frozen=True, rename="camel"):
     """What ``make bench`` writes.
 
     Args:
@@ -128,7 +128,7 @@ def in_unit(figures: Mapping[str, float], factor: float) -> dict[str, float]:
     return {name: float(f"{value * factor:.4g}") for name, value in figures.items()}
 
 
-def table(report: Report) -> str:
+def table(report: BenchReport) -> str:
     """Return a report as text."""
     machine = report.machine
     lines = [f"{machine.system}, Python {machine.python}, {machine.processors} processors, load {machine.load}", ""]

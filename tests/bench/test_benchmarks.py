@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.bench.__main__ import BENCHES
-from tests.bench.measure import Report, Row, low, side_by_side, table
+from tests.bench.measure import BenchReport, Row, low, side_by_side, table
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["exits", "spawn", "launch", "reattach", "staged", "import", "fake"]
@@ -64,7 +64,7 @@ def test_the_quick_ones_run_and_report(tmp_path: Path) -> None:
         timeout=100,
     )
     assert run.returncode == 0, run.stderr
-    report = msgspec.json.decode(path.read_bytes(), type=Report)
+    report = msgspec.json.decode(path.read_bytes(), type=BenchReport)
     assert run.stdout == table(report) + "\n"
     assert {row.id for row in report.rows} | {"spawn"} == {
         *("exit-noticed", "spawn", "launch", "launch-fsyncs", "reattach", "reattach-many", "reattach-unreachable"),

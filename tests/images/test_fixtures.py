@@ -18,6 +18,8 @@ from nvx_ref.images.distro import read_header
 from nvx_ref.images.ext4 import read_ext4
 from nvx_ref.images.gpt import read_gpt
 
+FILES = 4
+"""How many of the fields of `Images` are files."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -36,7 +38,7 @@ def test_the_committed_images_are_what_the_script_makes(images: Images, tmp_path
         fresh = makers.make(tmp_path)
     except makers.MissingToolError as error:
         pytest.skip(str(error))
-    for committed, made in zip(images, map(str, fresh), strict=True):
+    for committed, made in zip(images[:FILES], map(str, fresh), strict=True):
         assert os.path.getsize(made) == os.path.getsize(committed)
         with open_sealed(made) as new, open_sealed(committed) as old:
             length = new.seal.length
@@ -60,11 +62,11 @@ def test_a_missing_tool_is_named_with_its_package(
 
 def test_unpacking_twice_changes_nothing(tmp_path: Path) -> None:
     first = unpack(str(tmp_path))
-    seals = [seal_of(path) for path in first]
+    seals = [seal_of(path) for path in first[:FILES]]
     with open(first.scratch, "r+b") as file:
         file.write(b"data")
     assert unpack(str(tmp_path)) == first
-    assert [seal_of(path) for path in first][:3] == seals[:3]
+    assert [seal_of(path) for path in first[:3]] == seals[:3]
     assert Path(first.scratch).read_bytes()[:4] == b"data"
     assert sorted(os.listdir(tmp_path)) == ["distro.erofs", "distro.gpt.img", "distro.gpt4k.img", "scratch.ext4"]
     assert os.stat(first.erofs).st_mode & 0o777 == 0o444
@@ -73,7 +75,7 @@ def test_unpacking_twice_changes_nothing(tmp_path: Path) -> None:
 def test_several_processes_unpack_one_set_of_files(tmp_path: Path) -> None:
     code = (
         "import sys; from harness.images import unpack; from nvx_ref.images import seal_of\n"
-        "sys.stdin.read(); print([seal_of(path) for path in unpack(sys.argv[1])])"
+        "sys.stdin.read(); print([seal_of(path) for path in unpack(sys.argv[1])[:4]])"
     )
     children = [
         subprocess.Popen(
@@ -91,7 +93,7 @@ def test_several_processes_unpack_one_set_of_files(tmp_path: Path) -> None:
         child.stdin = None
     outputs = {child.communicate()[0] for child in children}
     assert [child.returncode for child in children] == [0] * 4
-    assert outputs == {f"{[seal_of(path) for path in unpack(str(tmp_path))]}\n"}
+    assert outputs == {f"{[seal_of(path) for path in unpack(str(tmp_path))[:FILES]]}\n"}
 
 
 def test_each_scratch_is_its_own(tmp_path: Path) -> None:
