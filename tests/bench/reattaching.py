@@ -51,6 +51,10 @@ def rows(scale: float = 1) -> list[Row]:
             rounds,
             quiet=True,
         )
+    return _found(found, count, rounds) + _stuck(beside, count, rounds)
+
+
+def _found(found: dict[str, float], count: int, rounds: int) -> list[Row]:
     each = {name: value / count for name, value in found.items()}
     return [
         Row(
@@ -76,6 +80,11 @@ def rows(scale: float = 1) -> list[Row]:
             figure_unit="s",
             rounds=rounds,
         ),
+    ]
+
+
+def _stuck(beside: dict[str, float], count: int, rounds: int) -> list[Row]:
+    return [
         Row(
             id="reattach-unreachable",
             what=f"{count} sandboxes in {THREADS} threads beside one that takes its whole second to be indeterminate",
