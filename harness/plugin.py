@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 SETTINGS = pytest.StashKey[Settings]()
 WORLD = pytest.StashKey["World"]()
 
+SLOW = {"kvm": 900, "mshv": 900, "whp": 900}
+"""Seconds that a whole test may take where guests are real."""
+
 MARKERS = {
     "c3": "image-backed cold boot",
     "c4": "checked handoff of images",
@@ -114,6 +117,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 "clauses": _ids(item, "spec"),
             }
             item.user_properties.append((PROPERTY, cell))
+            if config.pluginmanager.has_plugin("timeout") and settings.backend in SLOW:
+                # Each phase has its own deadline, which says more than the end of the whole test.
+                item.add_marker(pytest.mark.timeout(SLOW[settings.backend]), append=False)
 
 
 @pytest.hookimpl(wrapper=True)

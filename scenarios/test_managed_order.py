@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from harness.backends.contract import EVIDENCE
 from harness.errors import HarnessError
 from harness.sandbox import ADAPTER, DIRECT, RAMFS, Sandbox
 from harness.sut.program import Program
@@ -147,6 +148,7 @@ def test_a_failed_start_is_torn_down_whatever_failed(world: World) -> None:
 @pytest.mark.spec("620.scope5.a", "620.scope3.n")
 @GUESTS
 def test_a_stop_while_the_session_is_in_use_times_out_and_forces_on_request(world: World, guest: str) -> None:
+    world.need(f"{EVIDENCE}requests")
     box = Sandbox(world, upper=RAMFS, guest=guest)
     one, two = program_for(world, box), program_for(world, box)
     box.provision(one)

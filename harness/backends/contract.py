@@ -24,6 +24,9 @@ KNOB = "knob:"
 GUEST = "guest:"
 """The need of another guest than the layered one: ``direct`` or ``adapter`` follows."""
 
+EVIDENCE = "evidence:"
+"""The need of a fact at the time when it happens, not only to be judged: ``requests`` follows."""
+
 SECTORS = "sectors:"
 """The need of a disk of such sectors: the bytes of one follow."""
 
@@ -189,7 +192,7 @@ class Backend(Protocol):
         """Return why it can't do something that a scenario needs, None if it can.
 
         Args:
-            need: :data:`PAUSE`, :data:`KNOB`, :data:`GUEST` or :data:`SECTORS` with what follows it.
+            need: :data:`PAUSE`, :data:`KNOB`, :data:`GUEST`, :data:`EVIDENCE` or :data:`SECTORS` with what follows it.
         """
         ...
 

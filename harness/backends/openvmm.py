@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from harness import images, witness
 from harness.backends import artifacts, asking, checksums
 from harness.backends.artifacts import RELEASE, SOURCE_MANIFEST
-from harness.backends.contract import GUEST, KNOB, PAUSE, SECTORS, Artifacts
+from harness.backends.contract import EVIDENCE, GUEST, KNOB, PAUSE, SECTORS, Artifacts
 from harness.backends.probes import probe
 from harness.backends.watch import Watch
 from harness.errors import Unsupported
@@ -89,6 +89,8 @@ class OpenVmm:
             return "a real VMM and guest can't be told to misbehave"
         if kind == PAUSE:
             return "a real VMM can't be held at a point"
+        if kind == EVIDENCE:
+            return "nobody sees when a real guest takes a request"
         if need == f"{SECTORS}4096":
             return "OpenVMM shows a file in sectors of 512 bytes; 4,096 take a block device (contract openvmm 1.2)"
         if need == f"{GUEST}adapter" and self._found.adapter is None:
@@ -96,7 +98,10 @@ class OpenVmm:
         return None
 
     def artifacts(self, directory: str) -> Artifacts:
-        """Stage a release of links: the same names and statements for whatever layout the pieces came in."""
+        """Stage a release: the same names and statements for whatever layout the pieces came in.
+
+        They are the same files where they can be, as what is shared with a guest is judged by its path.
+        """
         root = os.path.join(directory, RELEASE.name)
         found = self._found
         pieces = {RELEASE.kernel: found.kernel, RELEASE.initrd: found.initrd}
@@ -104,7 +109,7 @@ class OpenVmm:
             pieces[RELEASE.adapter] = found.adapter
         if not os.path.isfile(os.path.join(root, checksums.NAME)):
             for name, path in {**pieces, "bin/openvmm": _file(found.command)}.items():
-                _link(path, os.path.join(root, *name.split("/")))
+                _place(path, os.path.join(root, *name.split("/")))
             shutil.copyfile(found.manifest, os.path.join(root, SOURCE_MANIFEST))
             # A digest's name is the same on every system, whatever the program's.
             digests = {name.removesuffix(".exe"): digest for name, digest in found.digests.items()}
@@ -213,7 +218,13 @@ def _link(source: str, target: str) -> None:
     if sys.platform != "win32":
         os.symlink(os.path.abspath(source), target)
         return
-    # A symbolic link takes a privilege there; a hard link the same volume.
+    # A symbolic link takes a privilege there.
+    _place(source, target)
+
+
+def _place(source: str, target: str) -> None:
+    """Have a file under another name; a hard link takes the same volume, and the right to make one."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
     try:
         os.link(source, target)
     except OSError:
