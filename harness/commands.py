@@ -12,7 +12,7 @@ from harness import images, python
 from harness.cli import INTERRUPTED
 from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
-from harness.machine import container, doctor, leftovers
+from harness.machine import container, distro, doctor, leftovers
 from harness.report.commands import report
 
 MAX_ENDPOINT = 107
@@ -90,6 +90,9 @@ def demo(directory: str) -> None:
 @commands.group(name="setup", short_help="Build what a backend needs.")
 def set_up() -> None:
     """Build what a backend needs and the bundled fake doesn't."""
+
+
+set_up.add_command(distro)
 
 
 @set_up.command(short_help="Build a real Linux guest for --backend qemu.")

@@ -11,6 +11,7 @@ from harness import containers, python
 from harness import leftovers as left
 from harness.backends import missing
 from harness.errors import Unavailable
+from harness.images import guest
 from harness.settings import BACKENDS, Settings
 
 OWN_ARTIFACTS = ("fake", "qemu")
@@ -72,6 +73,13 @@ def container(arguments: tuple[str, ...], *, build: bool, if_possible: bool, ima
     click.echo(f"running in a container of the {daemon.kind} at {daemon.address}", err=True)
     job = containers.Job(arguments, artifacts=names["artifacts"], image=image)
     return containers.run(daemon, job, output=sys.stdout.buffer, report=names["report"])
+
+
+@click.command(short_help="Make a distro for guests of a real OpenVMM.")
+@click.argument("file", metavar="FILE.erofs")
+def distro(file: str) -> None:
+    """Make the smallest distro that scenarios can run in, for `NVX_DISTRO` on machines that can't make one."""
+    guest.smallest(os.path.abspath(file))
 
 
 @click.command(short_help="Look for what test runs left on this machine.")

@@ -55,7 +55,7 @@ def make(directory: str, distro: str | None) -> images.Images:
         if distro is not None:
             restamp(distro, staged, images.EROFS_UUID)
         else:
-            _smallest(staged)
+            smallest(staged)
         for sector, disk in disks.items():
             gpt.write(disk, staged, sector=sector, guid=images.DISK_GUID)
             os.chmod(disk, 0o444)
@@ -72,7 +72,16 @@ def lacking(distro: str | None) -> tuple[str, ...]:
     return tuple(f"{name} (Debian: {package})" for name, package in TOOLS.items() if _tool(name) is None)
 
 
-def _smallest(path: str) -> None:
+def smallest(path: str) -> None:
+    """Make the smallest distro: a static busybox and the files that an agent asks for.
+
+    Args:
+        path: The EROFS image to be, replaced if it exists.
+
+    Raises:
+        Unavailable: A tool is missing.
+        HarnessError: It can't be made.
+    """
     if missing := lacking(None):
         raise Unavailable("the smallest distro", missing)
     make_erofs, busybox = _tool("mkfs.erofs"), _tool("busybox")

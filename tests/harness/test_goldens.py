@@ -87,6 +87,18 @@ def test_a_missing_golden_is_a_failure_and_not_a_pass(tmp_path: Path) -> None:
         Goldens(str(tmp_path)).check("a/b.txt", "x")
 
 
+def test_lines_that_can_t_be_seen_are_left_out_of_the_golden_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("virtnet_ip=1\n--net 1\nvirtnet_gw=2\n")
+    goldens = Goldens(str(tmp_path))
+    goldens.check("x.txt", ["--net 1"], unseen="virtnet_")
+    for found, unseen in ((["--net 2"], "virtnet_"), (["--net 1"], ""), (["--net 1"], "virtnet_ip"), ([], "virtnet_")):
+        with pytest.raises(AssertionError, match=r"differs from its golden x\.txt"):
+            goldens.check("x.txt", found, unseen=unseen)
+    # A golden that was seen in part isn't rewritten.
+    Goldens(str(tmp_path), update=True).check("x.txt", ["--net 1"], unseen="virtnet_")
+    assert (tmp_path / "x.txt").read_text().startswith("virtnet_ip")
+
+
 def test_goldens_are_written_on_request_only_and_then_equal(tmp_path: Path) -> None:
     Goldens(str(tmp_path), update=True).check("a/b.txt", "pid 7")
     assert (tmp_path / "a" / "b.txt").read_text() == "pid <PID>\n"

@@ -73,6 +73,18 @@ def test_argv_differs_by_the_hypervisor_s_name_alone(made: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_scenario_on_a_real_guest_has_the_time_that_its_phases_take(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.c3\n"
+        "def test_it(request, world):\n"
+        "    assert request.node.get_closest_marker('timeout').args == (900,)\n"
+        "    assert 50 < world.soon().remaining() <= 60\n"
+    )
+    done = scenarios(made, str(tmp_path / "test_it.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_hypervisor_that_can_t_run_guests_is_what_is_missing(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openvmm, "probe", lambda _: Verdict(works=False, reason="it is too slow"))
     openvmm.verdict_of.cache_clear()
@@ -215,6 +227,9 @@ def test_the_smallest_distro_boots_what_scenarios_run(tmp_path: Path) -> None:
     assert (made.uuid, made.guid) == (images.EROFS_UUID, images.DISK_GUID)
     raw = Path(made.erofs).read_bytes()
     assert b"busybox" in raw
+    command = [sys.executable, "-m", "harness", "setup", "distro", str(tmp_path / "own.erofs")]
+    assert subprocess.run(command, check=False, cwd=ROOT).returncode == 0
+    assert (tmp_path / "own.erofs").read_bytes() == raw
     assert guest.make(str(tmp_path), None) == made
     assert Path(made.erofs).stat().st_mode & 0o777 == 0o444
 

@@ -102,10 +102,13 @@ def test_a_nightly_run_has_its_labels_its_archive_and_its_tag(backend: str) -> N
 
 def test_what_every_real_run_does_is_in_one_place() -> None:
     document = load(workflows()["run-scenarios.yml"])
-    (job,) = document["jobs"].values()
+    job = document["jobs"]["scenarios"]
     runs = [str(step.get("run", "")) for step in job["steps"]]
     for wanted in ("ci/fetch_release.py", "doctor --require", "pytest scenarios", "leftovers --evidence"):
         assert [run for run in runs if wanted in run], wanted
+    assert job["needs"] == "distro"
+    made = [str(step.get("run", "")) for step in document["jobs"]["distro"]["steps"]]
+    assert "nvx-harness setup distro distro.erofs" in made
     (kept,) = [step for step in job["steps"] if "upload-artifact" in str(step.get("uses"))]
     assert kept["if"] == "always()"
     assert kept["with"]["path"].split() == ["report.json", "evidence"]
