@@ -26,7 +26,11 @@ SEEDED = {
 
 def seed(name: str, directory: Path) -> Path:
     """Copy the reference with a fault, and return what has to be first on the path."""
-    where, text, instead = SEEDED[name]
+    return put(*SEEDED[name], directory)
+
+
+def put(where: str, text: str, instead: str, directory: Path) -> Path:
+    """Copy the reference with one text in the place of another, and return what has to be first on the path."""
     shutil.copytree(ROOT / "nvx_ref", directory / "nvx_ref", ignore=shutil.ignore_patterns("__pycache__"))
     whole = (directory / where).read_text()
     assert whole.count(text) == 1, f"{where} has changed: seed the fault anew"
