@@ -58,7 +58,7 @@ FRONT = {
     "wrong_server": TEXT,  # "alive" or "gone": another process of ours is the endpoint's server
     "process_name": TEXT,  # lone surrogates U+DC80..U+DCFF stand for raw bytes
     "helper_keeps_log": FLAG,  # a child of ours keeps descriptors 1 and 2 and outlives us
-    "leader_exits": FLAG,  # the first thread ends, the others go on
+    "leader_exits": FLAG,  # the first thread ends once the images are open, the others go on
     "no_listen": FLAG,  # bind, but never listen
     "socket_mode": INTEGER,  # another mode than 0600 for the socket
 }

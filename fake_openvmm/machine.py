@@ -247,9 +247,10 @@ class Tools:
         log: see `Log`.
         console: takes bytes that the guest writes to its boot console (hvc1); dropped with `--virtio-console none`.
         machine: what the side file says of a real machine behind the front, None for the guest model.
+        opened: called once every file that the command line names has been opened.
     """
 
-    __slots__ = ("console", "evidence", "knobs", "log", "machine", "pauses")
+    __slots__ = ("console", "evidence", "knobs", "log", "machine", "opened", "pauses")
 
     def __init__(self, evidence: Evidence, knobs: Knobs, pauses: Pauses, log: Log) -> None:
         """Hold them; the console drops what it is given until the program connects it."""
@@ -258,6 +259,7 @@ class Tools:
         self.pauses = pauses
         self.log = log
         self.console: Callable[[bytes], None] = _dropped
+        self.opened: Callable[[], None] = _nothing
         self.machine: dict[str, Json] | None = None
 
 
@@ -283,6 +285,10 @@ def write_all(fd: int, data: bytes) -> None:
             view = view[os.write(fd, view) :]
     except OSError:
         return
+
+
+def _nothing() -> None:
+    return
 
 
 def _dropped(data: bytes) -> None:

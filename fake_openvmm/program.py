@@ -37,7 +37,11 @@ def start(argv: list[str], side_file: str | None) -> NoReturn:
         if without_leader:
             from fake_openvmm import tricks  # noqa: PLC0415 - for this knob only
 
-            tricks.end_first_thread(lambda: _run(argv, tools))
+            def when(call: Callable[[], None]) -> None:
+                # Paths below /proc/self name nothing any more in a process without its first thread.
+                tools.opened = call
+
+            tricks.end_first_thread(lambda: _run(argv, tools), when)
         _run(argv, tools)
     except SideFileError as error:
         write_all(2, f"fake-openvmm: side file: {error}\n".encode(errors="surrogateescape"))
@@ -160,6 +164,7 @@ class Launch:
         config.cmdline = text
         self._describe()
         self._note_manifest(o.kernel or "")
+        tools.opened()
         tools.pauses.at("before_guest")
         return _guest(config, self.opened, tools)
 

@@ -79,6 +79,35 @@ def test_a_vmm_with_any_name_is_found_again(world: World) -> None:
     stopped(world, box, world.orchestrator(), "with a name like that")
 
 
+@pytest.mark.case("T22")
+@pytest.mark.parametrize("forced", [False, True], ids=["asked", "forced"])
+def test_a_vmm_whose_first_thread_has_ended_lives(world: World, *, forced: bool) -> None:
+    """It has no program and no arguments any more and its state is a zombie's, and threads of it serve the guest."""
+    world.vmm.configure(knobs={"leader_exits": True})
+    box, first = Sandbox(world, upper=RAMFS), world.orchestrator()
+    box.provision(first)
+    box.succeed(first, "start")
+    first.kill(world.soon())
+    pid = int(str(mapping(mapping(json.loads(box.read("runtime.json")))["process"])["pid"]))
+    pin, stat = world.host.pin(pid), world.host.stat(pid)
+    assert pin is not None
+    world.expect("its first thread", expected="Z", found=stat and stat.state)
+    with open(f"/proc/{pid}/cmdline", "rb") as arguments:
+        world.expect("its arguments", expected=b"", found=arguments.read())
+    program = world.orchestrator()
+    world.expect("status", expected="live", found=box.verdict(program, "status"))
+    for op in ("start", "deprovision"):
+        box.fail(program, op, "AlreadyExists")
+    if not forced:
+        stopped(world, box, program, "without its first thread")
+    else:
+        os.unlink(box.path("control.capability"))
+        answer = box.succeed(program, "stop", {**box.named(), "timeout": 2.0, "forceWithin": 20.0})
+        world.expect("stop", expected="forced", found=answer.result["outcome"])
+    world.expect("its end", expected=True, found=pin.has_exited())
+    pin.close()
+
+
 @pytest.mark.case("T04")
 @pytest.mark.spec("620.scope3.n", "620.scope3.p", "656.reattach.g")
 def test_a_record_whose_number_is_a_strangers_is_cleared_and_the_stranger_left_alone(world: World) -> None:

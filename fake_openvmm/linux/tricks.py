@@ -71,14 +71,23 @@ def listen_elsewhere(server: socket, *, stay: bool) -> int:
 _KEPT: list[int] = []
 
 
-def end_first_thread(rest: Callable[[], None]) -> None:
-    """Run `rest` in another thread and end this one, so that /proc shows a zombie whose other threads live."""
+def end_first_thread(rest: Callable[[], None], when: Callable[[Callable[[], None]], None]) -> None:
+    """Run `rest` in another thread and end this one, so that /proc shows a zombie whose other threads live.
+
+    Args:
+        rest: ends the process.
+        when: takes what the other thread is to call once this one may end.
+    """
     import _thread  # noqa: PLC0415 - at the harness's request only
     import ctypes  # noqa: PLC0415
 
     call = ctypes.CDLL(None).syscall
     number = EXIT_CALL[os.uname().machine]
+    gate = _thread.allocate_lock()
+    gate.acquire()
+    when(gate.release)
     _thread.start_new_thread(rest, ())
+    gate.acquire()
     call(number, 0)
 
 

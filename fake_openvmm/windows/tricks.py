@@ -35,11 +35,11 @@ def listen_elsewhere(server: object, *, stay: bool) -> int:
     raise Failure(_REASON)
 
 
-def end_first_thread(rest: Callable[[], None]) -> None:
+def end_first_thread(rest: Callable[[], None], when: Callable[[Callable[[], None]], None]) -> None:
     """Refuse.
 
     Raises:
         Failure: always.
     """
-    del rest
+    del rest, when
     raise Failure(_REASON)

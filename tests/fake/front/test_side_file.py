@@ -346,21 +346,23 @@ def test_a_helper_keeps_the_log_and_ends_with_the_harness(stand: Stand, channel:
 
 
 def test_the_first_thread_may_end_before_the_others(stand: Stand, channel: Channel) -> None:
-    side = {"channel": channel.path, "pauses": ["after_bind"], "knobs": {"leader_exits": True, "exit_code": 7}}
+    side = {"channel": channel.path, "pauses": ["before_guest"], "knobs": {"leader_exits": True, "exit_code": 7}}
     process = stand.start(stand.argv(), side=side)
     program = channel.accept()
-    program.paused("after_bind")
+    program.paused("before_guest")
     while not Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].startswith(" Z "):
         os.sched_yield()
     assert process.poll() is None
     assert len(os.listdir(f"/proc/{process.pid}/task")) > 1
-    program.send(resume="after_bind")
+    program.send(resume="before_guest")
     assert stand.finish().status == 7
 
 
 def test_without_the_first_thread_a_signal_still_kills_it(stand: Stand, channel: Channel) -> None:
-    side = {"channel": channel.path, "pauses": ["after_bind"], "knobs": {"leader_exits": True}}
+    side = {"channel": channel.path, "pauses": ["before_guest"], "knobs": {"leader_exits": True}}
     process = stand.start(stand.argv(), side=side)
-    channel.accept().paused("after_bind")
+    channel.accept().paused("before_guest")
+    while not Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].startswith(" Z "):
+        os.sched_yield()
     process.terminate()
     assert stand.finish().status == -signal.SIGTERM
