@@ -31,6 +31,26 @@ def test_a_replay_of_a_cell_says_that_it_is_all_right(options: list[str]) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{SPAWNED}: ok\n", "")
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "start/kill/start.marker_written#1",
+        "provision/audit-exit/rename:.config.json.ID.tmp,config.json#1",
+        "start/audit-kill/rename:.runtime.json.ID.tmp,runtime.json#1",
+        "start/syscall-kill/renameat:.launch.json.ID.tmp,launch.json#2",
+        "stop/syscall-EIO/unlinkat:runtime.json#1",
+        "start/syscall-EINTR/openat:openvmm.log#1",
+        "start/syscall-EROFS+/fsync:.launch.json.ID.tmp#1",
+        "recover/pair/recover.verified#1,recover.probed#1",
+    ],
+)
+def test_a_cell_of_each_way_is_replayed_from_its_name(cell: str) -> None:
+    if "/syscall-" in cell and shutil.which("strace") is None:
+        pytest.skip("needs strace (package strace)")
+    done = nvx_harness("replay", cell)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{cell}: ok\n", "")
+
+
 def test_a_replay_of_a_cell_that_fails_says_why_and_keeps_the_evidence() -> None:
     cell = "provision/exit/provision.locked#2"
     done = nvx_harness("replay", cell)

@@ -188,5 +188,15 @@ def test_the_whole_command_ends_red_with_a_fault_in_the_reference(tmp_path: Path
     figures = json.loads(report.read_text())
     assert figures["crashPoints"] == figures["cellsFired"] >= 16
     assert 0 < figures["violations"] < figures["crashPoints"]
-    assert re.search(r"replay:   nvx-harness replay '?start/(?:exit|kill)/start\.\w+#1", done.stdout)
+    # The line as a user pastes it shows the same.
+    line = re.search(
+        r"(expected .*)\n  evidence: \S+\n  replay:   (nvx-harness replay '?start/.*)$", done.stdout, re.MULTILINE
+    )
+    assert line is not None
+    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    pasted = subprocess.run(
+        ["sh", "-c", line[2]], cwd=ROOT, env={**environment, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert pasted.returncode == 1, pasted.stdout + pasted.stderr
+    assert line[1].partition("/")[0].partition("pid ")[0] in pasted.stdout
     assert os.path.isdir(evidence_of(done.stdout))
