@@ -68,6 +68,8 @@ def test_a_disk_that_runs_full_fails_the_launch_and_nothing_else(world: World, s
 def test_a_disk_that_fails_for_good_fails_the_launch_at_each_record(
     sweep: Sweep, call: str, error: str, request: pytest.FixtureRequest
 ) -> None:
+    if not sweep.bundled:
+        pytest.skip("its cells are named after files and calls of the bundled reference")
     tally = Tally()
     for record, hit in (("launch", 1), ("launch", 2), ("runtime", 1)):
         target = f",{record}.json" if call == "renameat" else ""

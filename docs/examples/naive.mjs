@@ -240,7 +240,8 @@ const operations = {
   async stop(place, { forceWithin }, until) {
     const pid = live(place);
     process.kill(pid, 'SIGTERM');
-    while (runs(pid) && Date.now() < until) await pause(25);
+    const enough = Math.min(until, Date.now() + 3000);
+    while (runs(pid) && Date.now() < enough) await pause(25);
     const force = runs(pid) && forceWithin;
     if (force) process.kill(pid, 'SIGKILL');
     while (force && runs(pid)) await pause(25);

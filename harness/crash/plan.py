@@ -147,6 +147,8 @@ class Planner:
         if not self.vocabulary():
             raise Unavailable(f"{name} at steps", ("an orchestrator that announces steps",))
         found = self._counted(name, STEPS).steps
+        if not found and self._bench.settings.orchestrator is not None:
+            raise Unavailable(f"{name} at steps", ("an orchestrator that announces some there",))
         if not found:
             raise Finding(f"{name} counted", expected="steps", found="none was announced")
         return found

@@ -149,7 +149,7 @@ def count_calls(bench: Bench, name: str) -> list[Call]:
         stage.prepare(traced=True)
         ended = stage.trace()
         require_end(stage, ended.answer)
-        calls = ended.trace.calls if ended.trace else []
+        calls = ended.trace.of_operation if ended.trace else []
     finally:
         stage.discard()
     if not any(call.is_own for call in calls):

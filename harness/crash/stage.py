@@ -173,6 +173,7 @@ class Stage:
         """Run the scene's operation under strace, and end the orchestrator."""
         conversation = self.program.conversation()
         output = os.path.join(self.world.root, "out", f"trace-{self.orchestrators}.txt")
+        threads = [int(task) for task in os.listdir(f"/proc/{self.program.pid}/task")]
         tracer = Tracer(self.program.pid, output, injection=injection)
         self.world.processes.own(tracer.pid)
         try:
@@ -182,7 +183,7 @@ class Stage:
         except BaseException:
             tracer.stop()
             raise
-        ended.trace = read(text, self.program.pid, self.namer(), conversation)
+        ended.trace = read(text, self.program.pid, self.namer(), conversation, threads)
         return ended
 
     def _traced(self) -> Ended:

@@ -83,6 +83,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 
 _LINE = re.compile(r"(\d+) +(\w+)\((.*)")
 _INJECTED = "(INJECTED)"
+_THREAD = re.compile(r"\bCLONE_THREAD\b.*= (\d+)$")
 _KILLED = re.compile(r"(\d+) +\+\+\+ killed by SIGKILL")
 _DESCRIPTOR = re.compile(r"(?:AT_FDCWD|\d+)<((?:[^<>]|<[^<>]*>)*)>")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -99,6 +100,7 @@ _NAMED_BY_PATHS = frozenset(
 _CHANGES = re.compile(r"\bO_(?:WRONLY|RDWR|CREAT|TRUNC)\b")
 _LOCKS = re.compile(r"\bF_(?:OFD_)?SETLKW?\b")
 _WRITTEN = ("EIO", "EINTR")
+_SAYS = frozenset({"write", "writev", "sendto", "sendmsg"})
 _OPENS = frozenset({"open", "openat", "openat2"})
 _READS = ("EIO", "EMFILE")
 
@@ -138,8 +140,9 @@ class Trace:
         calls: Its calls, in order, those of its conversation with the harness left out.
         last: The point of its last call of all.
         injected: The points of the calls that an error was injected into.
-        killed: The processes that were killed.
+        killed: The processes that were killed; the orchestrator's threads are the orchestrator.
         elsewhere: The other processes that an error was injected into.
+        answered: How many of the calls came before the last line of its conversation.
     """
 
     calls: list[Call]
@@ -147,6 +150,12 @@ class Trace:
     injected: list[str]
     killed: list[int]
     elsewhere: list[int]
+    answered: int = 0
+
+    @property
+    def of_operation(self) -> list[Call]:
+        """The calls up to its answer: after that a run-time winds up, and the operation is over."""
+        return self.calls[: self.answered]
 
 
 class Tracer:
@@ -216,26 +225,29 @@ def find() -> str:
     return path
 
 
-def read(text: str, pid: int, namer: Namer, ignored: Iterable[str]) -> Trace:
+def read(text: str, pid: int, namer: Namer, ignored: Iterable[str], threads: Iterable[int] = ()) -> Trace:
     """Read a trace.
 
     Args:
         text: What strace wrote.
         pid: The orchestrator.
+        threads: The threads that it had when the trace began.
         namer: Gives the stable names.
         ignored: What descriptors of the conversation mean, as the kernel calls it: ``pipe:[7]``.
     """
-    reader = _Reader(pid, namer, frozenset(ignored))
+    reader = _Reader(pid, namer, frozenset(ignored), {pid, *threads})
     for line in text.splitlines():
         reader.take(line)
-    return Trace(reader.calls, reader.last, reader.injected, reader.killed, reader.elsewhere)
+    killed = sorted({pid if one in reader.threads else one for one in reader.killed})
+    return Trace(reader.calls, reader.last, reader.injected, killed, reader.elsewhere, reader.answered)
 
 
 class _Reader:
     """Reads a trace line by line."""
 
-    def __init__(self, pid: int, namer: Namer, conversation: frozenset[str]) -> None:
+    def __init__(self, pid: int, namer: Namer, conversation: frozenset[str], threads: set[int]) -> None:
         self._pid = pid
+        self.threads = threads
         self._namer = namer
         self._conversation = conversation
         self._counts: Counter[str] = Counter()
@@ -246,11 +258,14 @@ class _Reader:
         self.killed: list[int] = []
         self.elsewhere: list[int] = []
         self.last = ""
+        self.answered = 0
 
     def take(self, line: str) -> None:
         """Take one line."""
         if found := _KILLED.match(line):
             self.killed.append(int(found[1]))
+        if (made := _THREAD.search(line)) and int(line.split(maxsplit=1)[0]) in self.threads:
+            self.threads.add(int(made[1]))
         started = _LINE.match(line)
         if started is None:
             return
@@ -263,6 +278,7 @@ class _Reader:
     def _call(self, name: str, rest: str) -> None:
         self._counts[name] += 1
         if _objects(rest) & self._conversation:
+            self.answered = len(self.calls) if name in _SAYS else self.answered
             return
         about = _about(name, rest, self._namer)
         self.last = point(name, *about)

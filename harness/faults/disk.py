@@ -49,7 +49,7 @@ class SmallDisk:
 
     def __exit__(self, *_: object) -> None:
         if self._unmount is not None:
-            subprocess.run([self._unmount, self._root], check=True)
+            subprocess.run([self._unmount, "--lazy", self._root], check=True)
 
     def fill(self) -> None:
         """Leave no room for another byte."""

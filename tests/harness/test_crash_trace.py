@@ -17,6 +17,8 @@ from tests.harness.stubs import SOON
 
 NEEDS_STRACE = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace (package strace)")
 
+NAMER = Namer("/w/s", "box")
+
 TEXT = """\
 7 openat(3</w/s/box>, "config.json", O_RDONLY|O_CLOEXEC) = 4</w/s/box/config.json>
 7 close(4</w/s/box/config.json>) = 0
@@ -75,6 +77,30 @@ for secret in (b"first secret", b"second secret"):
         print(error.errno, flush=True)
 os.close(fd)
 """
+
+
+THREADS = """\
+7 mkdir("/w/s/box", 0700) = 0
+7 clone3({flags=CLONE_VM|CLONE_FS|CLONE_THREAD|CLONE_SETTID, exit_signal=0}, 88) = 9
+8 clone3({flags=CLONE_VM|CLONE_FS|CLONE_THREAD|CLONE_SETTID, exit_signal=0}, 88) = 10
+10 +++ killed by SIGKILL +++
+9 +++ killed by SIGKILL +++
+8 +++ killed by SIGKILL +++
+7 +++ killed by SIGKILL +++
+"""
+
+
+def test_a_program_of_several_threads_is_killed_as_one() -> None:
+    assert read(THREADS, 7, NAMER, [], threads=[7, 8]).killed == [7]
+    assert read(THREADS, 7, NAMER, []).killed == [7, 8, 10]
+
+
+def test_what_a_run_time_does_after_its_answer_is_no_part_of_the_operation() -> None:
+    text = THREADS.partition("7 clone3")[0] + '7 write(1<pipe:[55]>, ""..., 12) = 12\n7 close(5<pipe:[66]>) = 0\n'
+    trace = read(text, 7, NAMER, ["pipe:[55]"])
+    assert [call.point for call in trace.calls] == ["mkdir:.", "close:pipe"]
+    assert [call.point for call in trace.of_operation] == ["mkdir:."]
+    assert read(text, 7, NAMER, []).of_operation == []
 
 
 def test_a_trace_is_read_into_calls_with_their_own_counts() -> None:
