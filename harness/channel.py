@@ -14,13 +14,15 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from harness.errors import HarnessError, Late
+from harness.errors import HarnessError, Late, is_finding
 from harness.sut.protocol import mapping
 
 if TYPE_CHECKING:
     from harness.deadline import Deadline
     from harness.witness.contract import Host
     from harness.witness.processes import Processes
+
+__tracebackhide__ = is_finding
 
 BACKLOG = 128
 CHUNK = 4096

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class Raised(Protocol):
+    """What pytest knows of an exception."""
+
+    @property
+    def value(self) -> BaseException:
+        """The exception."""
+        ...
+
 
 class HarnessError(Exception):
     """The harness can't do what a scenario asks of it."""
+
+
+class OfOrchestrator(HarnessError):  # noqa: N818 - whose fault it is
+    """The orchestrator under test does what makes it impossible to judge it."""
 
 
 class Unavailable(HarnessError):  # noqa: N818 - what it says, not what it is
@@ -67,3 +82,16 @@ class Finding(AssertionError):  # noqa: N818 - a test's failure, not a program's
 
 class Late(Finding):
     """What was expected did not happen by its deadline."""
+
+
+def is_finding(excinfo: Raised) -> bool:
+    """Tell pytest to leave a module's own frames out of what it shows: a finding is about the orchestrator.
+
+    For ``__tracebackhide__``. A fault of the harness keeps every frame.
+    """
+    return tells_all(excinfo.value)
+
+
+def tells_all(error: object) -> bool:
+    """Tell whether an error is about the orchestrator, so that its text is all that its author needs."""
+    return isinstance(error, Finding | OfOrchestrator)

@@ -20,3 +20,8 @@ def make_root(session: str) -> str:
     os.makedirs(session, mode=0o700, exist_ok=True)
     os.mkdir(path, 0o700)
     return path
+
+
+def shown(value: object) -> str:
+    """Return a fact as a failure text shows it."""
+    return value if isinstance(value, str) else repr(value)

@@ -16,7 +16,8 @@ import pytest
 
 from harness import sharding
 from harness.collector import Collector, finish
-from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported
+from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported, tells_all
+from harness.live import live
 from harness.settings import BACKENDS, Settings, orchestrator_words, own_goldens, session_directory
 from harness.table import GROUPS, PROPERTY, words
 
@@ -161,6 +162,12 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Keep the evidence of a failed scenario, and print where it is and how to run it again."""
     report = yield
+    raised, style = call.excinfo, item.config.option.tbstyle
+    if report.failed and raised is not None and tells_all(raised.value) and style == "auto":
+        # What was found is in the text; the source of the whole scenario would only push it out of sight.
+        item.config.option.tbstyle = "short"
+        report.longrepr = item.repr_failure(raised)
+        item.config.option.tbstyle = style
     finish(item, report, item.stash.get(WORLD, None), when=call.when)
     return report
 
@@ -183,7 +190,7 @@ def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
 
     settings = request.config.stash[SETTINGS]
     node = cast("pytest.Item", request.node)  # untyped before pytest 9.2
-    here = node.stash[WORLD] = World(settings, backend, label=node.name)
+    here = node.stash[WORLD] = World(settings, backend, label=node.name, live=live(request.config))
     try:
         yield here
     finally:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness import images
 from harness.backends.contract import GUEST, SECTORS
-from harness.errors import Finding, Unavailable, Unmet
+from harness.errors import Finding, Unavailable, Unmet, is_finding
 from harness.sut.needs import STORE
 from harness.sut.protocol import mapping
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from harness.sut.program import Program
     from harness.sut.protocol import Answer, Args
     from harness.world import World
+
+__tracebackhide__ = is_finding
 
 EROFS, GPT = "erofs", "gpt"
 EXT4, RAMFS = "ext4", "ramfs"

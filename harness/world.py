@@ -20,8 +20,8 @@ from harness import channel as channels
 from harness import commandline, python, stories, witness
 from harness.channel import Channel
 from harness.deadline import Clock, until
-from harness.errors import Finding, HarnessError, Late, Unmet, Unsupported
-from harness.places import environment, make_root
+from harness.errors import Finding, HarnessError, Late, Unmet, Unsupported, is_finding
+from harness.places import environment, make_root, shown
 from harness.settings import orchestrator_words
 from harness.sut.messages import HELLO
 from harness.sut.process import Started
@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     from harness.backends.contract import Artifacts, Backend
     from harness.deadline import Deadline
     from harness.images import Images
+    from harness.live import Live
     from harness.settings import Settings
     from harness.sut.process import Source
     from harness.sut.protocol import Hello
     from harness.table import Moment
+
+__tracebackhide__ = is_finding
 
 ENDING = 10.0
 """Seconds that what is ended may take to be gone."""
@@ -91,6 +94,7 @@ class World:
         settings: The run's options.
         backend: What VMMs run on.
         label: The test's name, for its evidence.
+        live: Shows what happens as it happens; None: nobody looks on.
 
     Attributes:
         root: The test's directory.
@@ -108,8 +112,9 @@ class World:
         hello: What the orchestrator that was started last says of itself; None before.
     """
 
-    def __init__(self, settings: Settings, backend: Backend, *, label: str) -> None:
+    def __init__(self, settings: Settings, backend: Backend, *, label: str, live: Live | None = None) -> None:
         self._settings = settings
+        self._live = live
         self.backend = backend
         self.clock = Clock(settings.timeout_scale)
         self.token = secrets.token_hex(8)
@@ -228,6 +233,7 @@ class World:
             errors=os.path.join(self.root, "out", f"orchestrator-{len(self._programs)}.txt"),
             cwd=self.root,
             started=self.processes.own,
+            live=self._live,
         )
         self._programs.append(program)
         self.hello = program.ready(self.soon(HELLO))
@@ -235,11 +241,7 @@ class World:
         return program
 
     def adapter(self) -> Started:
-        """Return where processes of the test adapter's orchestrator come from, for :meth:`orchestrator`.
-
-        Raises:
-            Unmet: Another orchestrator is under test, which isn't judged by this one.
-        """
+        """Return where the test adapter's orchestrators come from; Unmet where another orchestrator is under test."""
         if not self.bundled:
             raise Unmet("the bundled test adapter's orchestrator")
         command = python.write_script(
@@ -312,7 +314,7 @@ class World:
             Finding: They differ.
         """
         if expected != found:
-            raise Finding(where, expected=_shown(expected), found=_shown(found))
+            raise Finding(where, expected=shown(expected), found=shown(found))
 
     def environment(self) -> dict[str, str]:
         """Return the environment of everything that is started: this one without what would steer it.
@@ -390,7 +392,3 @@ class World:
         if not self._kept:
             self.evidence.remove()
         return "" if told else left
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else repr(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from harness.errors import Finding, HarnessError
+from harness.errors import Finding, HarnessError, is_finding
 from harness.sut.messages import MAX_HITS, EventSaid, Failure, StepSaid, Success
 from harness.sut.needs import DETAILS
 from harness.sut.protocol import Answer, Hit, ProtocolBroken, check_result, convert, mapping
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from harness.deadline import Deadline
     from harness.sut.program import Program
+
+__tracebackhide__ = is_finding
 
 Crash = tuple[str, int]
 """A step or event, and the hit at which it is meant."""

@@ -13,20 +13,23 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from harness.errors import Finding, HarnessError, Late
+from harness.errors import Finding, HarnessError, Late, is_finding
 from harness.sut.answers import answers_of
 from harness.sut.messages import MAX_LINE
 from harness.sut.needs import require
 from harness.sut.operation import Crash, Operation
-from harness.sut.protocol import Answer, Args, Hello, Hit, asked, decode, encode, read_hello, said
+from harness.sut.protocol import Answer, Args, Hello, Hit, ProtocolBroken, asked, decode, encode, read_hello, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
     from harness.deadline import Deadline
+    from harness.live import Live
     from harness.sut.process import Source
     from harness.witness.contract import Host, Pin
+
+__tracebackhide__ = is_finding
 
 _TELLING = re.compile(r"error|panic|fatal|exception", re.IGNORECASE)
 
@@ -58,10 +61,21 @@ class Program:
         errors: The file that takes its error output, appended.
         cwd: Its working directory.
         started: Told of its PID at once.
+        live: Told who did what, as it happens.
     """
 
-    def __init__(self, source: Source, *, host: Host, errors: str, cwd: str, started: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        host: Host,
+        errors: str,
+        cwd: str,
+        started: Callable[[int], None],
+        live: Live | None = None,
+    ) -> None:
         self.errors = errors
+        self._live = live
         self.transcript: list[bytes] = []
         self.story: list[tuple[int, str, str]] = []
         self.hello: Hello | None = None
@@ -208,7 +222,7 @@ class Program:
         """Return the next message of the running operation."""
         message = self._read(operation.where, deadline, tuple(operation.passed))
         if message.get("id") != operation.number:
-            raise HarnessError(f"{operation.where}: the orchestrator answered another request: {message!r}")
+            raise ProtocolBroken(f"{operation.where}: the orchestrator answered another request: {message!r}")
         return message
 
     def done(self) -> None:
@@ -262,6 +276,8 @@ class Program:
     def _tell(self, who: str, what: str) -> None:
         """Take note of something that happened now; answers have the moment at which they were read."""
         self.story.append((time.monotonic_ns(), who, what))
+        if self._live is not None:
+            self._live(who, what)
 
     def _finish(self) -> int:
         self._status = self._child.wait()

@@ -19,7 +19,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from harness.errors import HarnessError, Unmet
+from harness.errors import OfOrchestrator, Unmet
 from harness.sut.messages import MAX_LINE, PROTOCOL, RESULTS, HelloSaid
 from harness.sut.needs import DETAILS
 
@@ -37,7 +37,7 @@ Json = object
 Args = dict[str, object]
 
 
-class ProtocolBroken(HarnessError):  # noqa: N818 - what happened
+class ProtocolBroken(OfOrchestrator):
     """The program said something that the protocol doesn't know."""
 
 

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.deadline import until
-from harness.errors import Finding, Late
+from harness.errors import Finding, Late, is_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.deadline import Deadline
     from harness.witness.contract import Host, Pin, Stat
+
+__tracebackhide__ = is_finding
 
 SHOWN_WORDS = 4
 """How many words of its command a text shows: interpreter, option, launcher and one more."""
