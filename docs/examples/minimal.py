@@ -31,7 +31,13 @@ def provision(box, args):
     (box / "wanted.json").write_text(json.dumps(args))
 
 
+def require_stopped(box, args):
+    if (verdict := status(box, args)["verdict"]) in {"live", "indeterminate"}:
+        raise Failure("AlreadyExists" if verdict == "live" else "Indeterminate", f"{box}: its VM may run")
+
+
 def start(box, args):
+    require_stopped(box, args)
     wanted = json.loads((box / "wanted.json").read_text())
     upper = "nvx_scratch=0xd0006000,ext4" if "scratch" in wanted else "nvx_overlay_upper=ramfs"
     line = f"nvx_sandbox=1 nvx_layer=distro,0xd0003000,{wanted['format']} {upper}"
@@ -59,8 +65,7 @@ def status(box, args):
 
 
 def deprovision(box, args):
-    if status(box, args)["verdict"] == "live":
-        raise Failure("AlreadyExists", f"{box}: its VM runs")
+    require_stopped(box, args)
     shutil.rmtree(box)
 
 
