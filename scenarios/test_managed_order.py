@@ -89,7 +89,7 @@ def test_a_refused_mapping_fails_the_start_and_keeps_what_the_guest_said(world: 
     mapped(world, box, 3)
     program = program_for(world, box)
     box.provision(program)
-    answer = box.fail(program, "start", "LaunchFailed", {**box.named(), "timeout": 1})
+    answer = box.fail(program, "start", "LaunchFailed", {**box.named(), "timeout": world.patience(1)})
     world.expect("the guest's word", expected=("mapping-failed", 30), found=_said(answer))
     passed = [hit.step for hit in answer.steps]
     world.expect("the VMM's time to report", expected=True, found="failed_start.report_awaited" in passed)
@@ -133,7 +133,7 @@ def test_a_failed_start_is_torn_down_whatever_failed(world: World) -> None:
     box.provision(program)
     for what, (knobs, category, status, names) in FAILURES.items():
         _knobs(world, knobs)
-        late: dict[str, object] = {"timeout": 1} if "never_attaches" in knobs else {}
+        late: dict[str, object] = {"timeout": world.patience(1)} if "never_attaches" in knobs else {}
         answer = box.fail(program, "start", "LaunchFailed", {**box.named(), **late})
         world.expect(f"{what}: category and status", expected=(category, status), found=_said(answer))
         world.processes.none(what, world.soon())

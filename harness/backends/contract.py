@@ -30,6 +30,12 @@ EVIDENCE = "evidence:"
 SECTORS = "sectors:"
 """The need of a disk of such sectors: the bytes of one follow."""
 
+LINUX = "linux"
+"""The need of a guest with a kernel of its own: what it does with a command line, a disk or a fault isn't modelled."""
+
+WORKER = "worker"
+"""The need of a VMM that runs its guest in a process of its own."""
+
 Look = Callable[..., "str | None"]
 """Runs a program, named word by word, in a guest; returns what it printed, None if it failed."""
 
@@ -68,6 +74,8 @@ class GuestFacts:
         scratch_file: The same for the scratch.
         kernel_file: The same for the kernel.
         initrd_file: The same for the initramfs.
+        kernel: The release of the guest's kernel, where that is one.
+        mounts: What is mounted in the guest, line by line, as its kernel says.
     """
 
     image_format: str | None = None
@@ -80,6 +88,8 @@ class GuestFacts:
     scratch_file: tuple[int, int] | None = None
     kernel_file: tuple[int, int] | None = None
     initrd_file: tuple[int, int] | None = None
+    kernel: str | None = None
+    mounts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +196,11 @@ class Backend(Protocol):
     @property
     def phase(self) -> float:
         """Seconds that one operation may take."""
+        ...
+
+    @property
+    def boot(self) -> float:
+        """Seconds that a guest may take until it is ready, on a busy machine."""
         ...
 
     def lacks(self, need: str) -> str | None:

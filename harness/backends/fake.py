@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from harness import images, python
-from harness.backends.contract import Artifacts, Attachment, GuestFacts
+from harness.backends.contract import LINUX, WORKER, Artifacts, Attachment, GuestFacts
 from harness.witness.contract import Descriptor
 
 if TYPE_CHECKING:
@@ -28,11 +28,13 @@ class Fake:
     hypervisor = "whp" if sys.platform == "win32" else "kvm"
 
     phase = 30.0
+    boot = 0.0
 
     def lacks(self, need: str) -> str | None:
-        """It can do everything."""
-        del need
-        return None
+        """It can do everything, except be a machine."""
+        return {LINUX: "its guest is a model, no kernel", WORKER: "its guest's model is no process of its own"}.get(
+            need
+        )
 
     def images(self, directory: str) -> images.Images:
         """Unpack the committed ones; the fake's guest runs no program of them."""
@@ -196,6 +198,8 @@ class FakeVm:
             scratch_file=opened.get("scratch"),
             kernel_file=opened.get("kernel"),
             initrd_file=opened.get("initrd"),
+            kernel=_text(guest, "kernel"),
+            mounts=_text(guest, "mounts"),
         )
 
     def _all(self, kind: str) -> list[Event]:
@@ -225,6 +229,11 @@ def _words(event: Event) -> str:
     told = {name: value for name, value in event.items() if name not in {"time", "kind", "pid"}}
     short = [f"{name} {value}" for name, value in told.items() if isinstance(value, str | int) and value != ""]
     return " ".join([str(event.get("kind")), *short])
+
+
+def _text(event: Event, name: str) -> str | None:
+    value = event.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _number(value: object) -> int:

@@ -50,7 +50,9 @@ class Qemu:
     def __init__(self, built: Built, accelerator: str) -> None:
         self._built = built
         self.accelerator = accelerator
-        self.phase = 30.0 if accelerator == "kvm" else 180.0
+        fast = accelerator == "kvm"
+        self.phase = 30.0 if fast else 180.0
+        self.boot = 5.0 if fast else 30.0
         self._artifacts: dict[str, Artifacts] = {}
         self._machine = {
             "qemu": str(tools.find(tools.EMULATOR)),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+
 from agent_build import AGENT, READERS, SANITIZERS, compiled
 
 HERE = Path(__file__).resolve().parent

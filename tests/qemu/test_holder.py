@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from agent_build import AGENT, compiled
 
 PARENT = """

@@ -14,6 +14,7 @@ READERS = ("disk.c", "json.c", "nvxc.c", "nvxs.c", "tokens.c")
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 FLAGS = ["-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-O1", f"-I{AGENT}"]
 
+
 def compiler() -> str:
     found = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
     if found is None:

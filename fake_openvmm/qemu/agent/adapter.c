@@ -94,7 +94,7 @@ static void execute(int64_t id, const struct json *message) {
     struct request request = {.argument = (const char **)arguments, .inherits = 1};
     unsigned count = 0;
     int error;
-    if (boot.tokens.mappings && !mappings_complete()) {
+    if (!mappings_complete()) {
         fail(id, "mappings-incomplete", INCOMPLETE);
         return;
     }

@@ -1,0 +1,235 @@
+"""What a guest of its own shows: a kernel that dies without a word, a dirty disk, a machine that panics or hangs.
+
+What a model can show too runs on every backend.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from harness.backends.contract import LINUX, WORKER
+from harness.sandbox import EXT4, RAMFS, Sandbox
+from harness.sut.program import Program
+from harness.witness import ext4
+from harness.witness.processes import claim_is_held
+from harness.world import World
+from scenarios.boots import end
+
+LIMIT = 2048
+SHORT = 1.0
+"""Seconds that an operation gets that must not succeed, beyond what a boot takes."""
+
+LEFT = ["config.json", "lifecycle.lock", "openvmm.log"]
+
+
+def with_line(world: World, box: Sandbox, size: int, used: int) -> None:
+    """Have a sandbox's VMM get so long an effective line, past the launcher, which would refuse it."""
+    pad = "x" * (size - used - 1)
+    box.extra["openvmm"] = [*world.vmm.command, "--cmdline", pad]
+
+
+@pytest.mark.case("T50")
+@pytest.mark.spec("622.scope6.a", "622.scope6.d", "622.acc.19")
+def test_the_longest_line_reaches_the_guest_and_a_longer_one_is_a_silent_guest(world: World) -> None:
+    """With its limit off, the VMM boots a guest that dies without a word: only the deadline of the start sees it."""
+    world.need(LINUX)
+    program = world.orchestrator()
+    first = Sandbox(world, "first", upper=RAMFS)
+    first.provision(program)
+    first.succeed(program, "start")
+    used = len((world.vmm.guest_facts(world.vmm.vms()[-1]).command_line or "").encode())
+    end(world, first, program)
+    for size in (LIMIT - 2, LIMIT - 1):
+        box = Sandbox(world, f"b{size}", upper=RAMFS)
+        with_line(world, box, size, used)
+        box.provision(program)
+        box.succeed(program, "start")
+        vm = world.vmm.vms()[-1]
+        line = world.vmm.guest_facts(vm).command_line or ""
+        world.expect(f"bytes of {size} in the guest", expected=size, found=len(line.encode()))
+        shown = box.output(program, "/bin/cat", "/proc/cmdline")
+        world.expect(f"the line of {size} in the guest", expected=f"{line}\n", found=shown)
+        end(world, box, program)
+    box = Sandbox(world, "refused", upper=RAMFS)
+    with_line(world, box, LIMIT, used)
+    box.provision(program)
+    answer = box.fail(program, "start", "LaunchFailed")
+    found = (answer.details.get("category"), answer.details.get("status"))
+    world.expect(f"a line of {LIMIT}", expected=("vmm-failure", 1), found=found)
+    box.succeed(program, "deprovision")
+
+    world.vmm.configure(knobs={"old_limit": True})
+    box = Sandbox(world, "silent", upper=RAMFS)
+    with_line(world, box, LIMIT, used)
+    box.provision(program)
+    box.fail(program, "start", "LaunchFailed", {**box.named(), "timeout": world.patience(SHORT)})
+    world.processes.none("the start of a silent guest", world.soon())
+    world.expect("what stays of a silent guest", expected=LEFT, found=box.names())
+    vm = world.vmm.vms()[-1]
+    world.expect("sessions with a silent guest", expected=[], found=vm.attachments())
+    world.expect("words of a silent guest", expected=None, found=world.vmm.guest_facts(vm).kernel)
+    box.succeed(program, "deprovision")
+
+
+def checked(scratch: str) -> int:
+    """Return the status of a check that repairs nothing: 0 for a file system that is clean and whole."""
+    tool = shutil.which("e2fsck", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+    if tool is None:
+        pytest.skip("e2fsck is missing (Debian: e2fsprogs)")
+    return subprocess.run([tool, "-f", "-n", scratch], capture_output=True, check=False).returncode
+
+
+@pytest.mark.spec("622.scope2.f")
+def test_a_scratch_is_clean_after_a_stop_and_is_recovered_after_a_kill(world: World) -> None:
+    box = Sandbox(world, upper=EXT4)
+    scratch = str(box.scratch)
+    program = world.orchestrator()
+    box.provision(program)
+    world.expect("a new scratch", expected=(False, 0), found=(ext4.needs_recovery(scratch), checked(scratch)))
+    box.succeed(program, "start")
+    write(box, program, "one")
+    box.succeed(program, "stop")
+    world.processes.none("stop", world.soon())
+    found = (ext4.needs_recovery(scratch), checked(scratch))
+    world.expect("the scratch after a stop", expected=(False, 0), found=found)
+
+    box.succeed(program, "start")
+    write(box, program, "two")
+    world.processes.one("the second start").pin.end()
+    world.processes.none("the kill", world.soon())
+    world.expect("the scratch after a kill: dirty", expected=True, found=ext4.needs_recovery(scratch))
+
+    box.succeed(program, "start")
+    kept = box.output(program, "/bin/sh", "-c", 'cat "$HOME/one"; test -d "$HOME"')
+    world.expect("what was written before the stop", expected="one\n", found=kept)
+    end(world, box, program)
+    found = (ext4.needs_recovery(scratch), checked(scratch))
+    world.expect("the scratch after its recovery and a stop", expected=(False, 0), found=found)
+
+
+def write(box: Sandbox, program: Program, name: str) -> None:
+    box.output(program, "/bin/sh", "-c", f'echo {name} > "$HOME/{name}" && sync')
+
+
+GUESTS = pytest.mark.parametrize("knob", ["guest_dead_at", "guest_hangs_at"])
+
+
+@GUESTS
+@pytest.mark.spec("622.acc.14")
+def test_a_guest_that_dies_or_hangs_before_it_attaches_fails_the_start(world: World, knob: str) -> None:
+    world.vmm.configure(knobs={knob: ["guest_attach"]})
+    box = Sandbox(world, upper=RAMFS)
+    program = world.orchestrator()
+    box.provision(program)
+    box.fail(program, "start", "LaunchFailed", {**box.named(), "timeout": world.patience(SHORT)})
+    world.processes.none(f"a start with {knob}", world.soon())
+    world.expect(f"what stays of a start with {knob}", expected=LEFT, found=box.names())
+    world.vmm.configure()
+    box.succeed(program, "start")
+    end(world, box, program)
+
+
+@GUESTS
+@pytest.mark.spec("620.scope5.b", "656.stop.c")
+def test_a_guest_that_dies_or_hangs_when_it_is_to_stop_is_ended_by_force_alone(world: World, knob: str) -> None:
+    world.vmm.configure(knobs={knob: ["before_stopped"]})
+    box = Sandbox(world, upper=RAMFS)
+    program = world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "start")
+    vmm = world.processes.one("start").pin.pid
+    world.expect("exec", expected="up\n", found=box.output(program, "/bin/echo", "up"))
+    box.fail(program, "stop", "TimedOut", {**box.named(), "timeout": SHORT})
+    world.expect("the VMM after the stop", expected=vmm, found=world.processes.one("stop").pin.pid)
+    world.expect("the verdict after the stop", expected="live", found=box.verdict(program))
+    forced = box.succeed(program, "stop", {**box.named(), "timeout": 0.5, "forceWithin": 10})
+    world.expect("the forced stop", expected="forced", found=forced.result.get("outcome"))
+    world.processes.none("the forced stop", world.soon())
+    box.succeed(program, "deprovision")
+
+
+@pytest.mark.spec("620.scope2.d")
+def test_the_worker_of_a_vmm_never_outlives_it_and_holds_the_log_s_claim(world: World) -> None:
+    world.need(WORKER)
+    box = Sandbox(world)
+    program = world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "start")
+    vmm = world.processes.one("start").pin
+    log = os.stat(box.path("openvmm.log"))
+    (worker,) = [one.pin for one in world.processes.look() if "child of a VMM" in one.reasons]
+    held = world.host.holders(log.st_dev, log.st_ino, [vmm.pid, worker.pid])
+    world.expect("holders of the log", expected={vmm.pid, worker.pid}, found=set(held))
+    vmm.end()
+    world.expect("the worker's end after its VMM's", expected=True, found=worker.wait(world.soon()))
+    held_on = claim_is_held(world.host, box.path("openvmm.log"), world.soon())
+    world.expect("the claim after both", expected=False, found=held_on)
+    world.expect("the verdict", expected="exited", found=box.verdict(program).partition(":")[0])
+
+    box.succeed(program, "start")
+    (worker,) = [one.pin for one in world.processes.look() if "child of a VMM" in one.reasons]
+    worker.end()
+    world.processes.none("the end of a worker", world.soon())
+    with open(box.path("outcome.json"), encoding="utf-8") as file:
+        outcome = json.load(file)["outcome"]
+    found = (outcome["category"], outcome["status_code"])
+    world.expect("the report of a VMM without a worker", expected=("guest-exit", 1), found=found)
+    world.expect("its verdict", expected="exited", found=box.verdict(program).partition(":")[0])
+    box.succeed(program, "deprovision")
+
+
+def test_the_guest_is_linux_with_an_overlay_of_what_the_plan_says(world: World) -> None:
+    world.need(LINUX)
+    box = Sandbox(world, upper=EXT4)
+    program = world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "start")
+    facts = world.vmm.guest_facts(world.vmm.vms()[-1])
+    mounts = [line.split() for line in (facts.mounts or "").splitlines()]
+    kinds = {one[1]: (one[2], one[3].split(",")[0]) for one in mounts}
+    world.expect("the distro's mount", expected=("erofs", "ro"), found=kinds.get("/nvx/layer/distro"))
+    world.expect("the upper's mount", expected=("ext4", "rw"), found=kinds.get("/nvx/upper"))
+    world.expect("the root's mount", expected=("overlay", "rw"), found=kinds.get("/nvx/root"))
+    world.expect("the release", expected=f"{facts.kernel}\n", found=box.output(program, "/bin/uname", "-r"))
+    here = box.output(program, "/bin/cat", "/proc/sys/kernel/random/boot_id")
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        world.expect("another machine than this one", expected=True, found=here != file.read())
+    who = box.output(program, "/bin/sh", "-c", "id -u; id -g; id -G; echo $$; hostname")
+    world.expect("the workload", expected="65534\n65534\n65534\n1\nnvx-sandbox\n", found=who)
+    answer = program.call("exec", {**box.named(), "argv": ["/bin/touch", "/proof"]}, world.soon())
+    world.expect("a workload without rights", expected=1, found=answer.result.get("status"))
+    end(world, box, program)
+
+
+def test_a_workload_gets_exactly_what_was_asked_for(world: World) -> None:
+    box = Sandbox(world, upper=RAMFS)
+    program = world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "start")
+
+    def run(*argv: str, **more: object) -> tuple[object, object, str, str]:
+        answer = box.succeed(program, "exec", {**box.named(), "argv": list(argv), **more})
+        texts = [base64.b64decode(str(answer.result[name])).decode() for name in ("stdout", "stderr")]
+        return answer.result.get("category"), answer.result.get("status"), texts[0], texts[1]
+
+    shown = run("/bin/sh", "-c", 'printf \'%s-\' "$A" "$B" "$HOME"; pwd', environment=["A=1", "B=x=y"], cwd="/tmp")
+    world.expect("variables and directory", expected=("exit", 0, "1-x=y--/tmp\n", ""), found=shown)
+    world.expect("a status", expected=("exit", 37, "", ""), found=run("/bin/sh", "-c", "exit 37"))
+    category, status, _, told = run("/bin/true", cwd="/nowhere/at/all")
+    world.expect("a directory that isn't there", expected=("exit", 125), found=(category, status))
+    world.expect("it is told", expected=True, found="/nowhere/at/all" in told)
+    category, status, _, told = run("/bin/no-such-program")
+    world.expect("a program that isn't there", expected=("exit", 125, True), found=(category, status, bool(told)))
+    late = run("/bin/sh", "-c", "echo begun; sleep 600", timeoutMs=1500)
+    world.expect("a workload that is late", expected=("timeout", 124, "begun\n", ""), found=late)
+    big = run("/bin/sh", "-c", "dd if=/dev/zero bs=1024 count=1024 2>/dev/null | tr '\\0' x")
+    world.expect("as much as may be said", expected=("exit", 0, 1 << 20), found=(big[0], big[1], len(big[2])))
+    more = run("/bin/sh", "-c", "dd if=/dev/zero bs=1024 count=1025 2>/dev/null")
+    world.expect("more than may be said", expected=("output-limit", 125), found=more[:2])
+    end(world, box, program)
