@@ -1,4 +1,4 @@
-"""The agent's reading of records, compiled for this machine: the contract's rules, hostile bytes, the fake's reading."""
+"""The agent's reading of records, held against its rules, hostile bytes and the fake's reading."""
 
 from __future__ import annotations
 
