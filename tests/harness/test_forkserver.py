@@ -51,8 +51,8 @@ def test_a_fork_comes_to_the_harness_with_its_exit_status(template: Template, tm
         stat = host().stat(program.pid)
         assert stat is not None
         assert stat.parent == os.getpid()
-        running = program.begin("status", 7)  # type: ignore[arg-type]
-        with pytest.raises(ProgramEnded, match=r"ended with 1; its last words: .*Expected `object`, got `int`"):
+        running = program.begin("status", {"root": 7, "name": "box"}, audit=True)
+        with pytest.raises(ProgramEnded, match=r"ended with 1; its last words: .*Expected `str`, got `int`"):
             running.answer(SOON(10))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +81,11 @@ def test_it(world, found):
 
 
 @pytest.mark.parametrize("name", [*BACKENDS[1:]])
-def test_a_backend_that_lacks_something_is_never_loaded_nor_replaced(name: str) -> None:
+def test_a_backend_that_lacks_something_is_never_loaded_nor_replaced(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = Settings(backend=name)
     lacking = backends.missing(settings)
     assert lacking
