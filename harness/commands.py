@@ -13,6 +13,7 @@ from harness.cli import INTERRUPTED
 from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
 from harness.machine import container, distro, doctor, leftovers
+from harness.mutants.commands import mutants
 from harness.report.commands import report
 
 MAX_ENDPOINT = 107
@@ -40,6 +41,7 @@ def commands() -> None:
 commands.add_command(container)
 commands.add_command(doctor)
 commands.add_command(leftovers)
+commands.add_command(mutants)
 commands.add_command(replay)
 commands.add_command(report)
 commands.add_command(sweep)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Self
 
 import pytest
 
@@ -139,6 +142,69 @@ def write(path: str, record: dict[str, object]) -> None:
     """Write a record as another program might: private, and with white space of its own."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(record, file)
+
+
+class Squatter:
+    """Serves a sandbox's endpoint in the place of its VMM: takes what its first caller says, and hangs up."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.said: bytes | None = None
+        self._path = box.path("control.sock")
+        self._seconds = box.world.soon().remaining()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Self:
+        self._listener.bind(self._path)
+        self._listener.settimeout(self._seconds)
+        self._listener.listen()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        self._listener.close()
+        # A start that failed has cleared the endpoint, whoever's it was.
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+    def _serve(self) -> None:
+        with self._listener.accept()[0] as caller:
+            caller.settimeout(self._seconds)
+            self.said = caller.recv(4096)
+
+
+@pytest.mark.parametrize("op", ["exec", "stop"])
+def test_a_stranger_in_the_place_of_the_vmm_s_endpoint_hears_nothing(world: World, op: str) -> None:
+    """The capability is for the VMM alone: the kernel is asked who serves, before a word is said."""
+    box, _ = running(world)
+    program = world.orchestrator()
+    os.rename(box.path("control.sock"), box.path("aside"))
+    with Squatter(box) as squatter:
+        args = {**box.named(), "argv": ["/bin/true"]} if op == "exec" else box.named()
+        box.fail(program, op, "Refused" if op == "exec" else "TimedOut", args)
+    world.expect(f"{op}: said to the stranger", expected=b"", found=squatter.said)
+    world.processes.one(op)
+    os.rename(box.path("aside"), box.path("control.sock"))
+    stopped(world, box, program, f"after {op}")
+
+
+def test_a_start_whose_endpoint_a_stranger_serves_fails_without_a_word_to_it(world: World) -> None:
+    world.vmm.configure(pauses=["before_bind"])
+    box = Sandbox(world, upper=RAMFS)
+    program = world.orchestrator()
+    box.provision(program)
+    running = program.begin("start", box.named())
+    world.channel.wait_paused("before_bind", world.soon())
+    with Squatter(box) as squatter:
+        answer = running.answer(world.soon())
+    world.expect("start", expected="LaunchFailed", found=answer.code)
+    world.expect("start: said to the stranger", expected=b"", found=squatter.said)
+    world.processes.none("start", world.soon())
+    world.expect("start: what is left of it", expected=False, found="launch.json" in box.names())
+    world.vmm.configure()
+    box.succeed(program, "start")
+    box.succeed(program, "stop")
 
 
 @pytest.mark.spec("620.scope2.c", "620.scope6.g")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from nvx_ref.errors import AlreadyExists, Indeterminate, Malformed, NvxError, Refused
-from nvx_ref.platform import process
+from nvx_ref.platform import files, process
 from nvx_ref.steps import Step
 from nvx_ref.store import Claim, Launch, Recovered, RuntimeIdentity, claim
 from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, RUNTIME
@@ -155,6 +155,18 @@ def test_a_held_claim_stops_a_launch_before_it_touches_anything(
     assert provisioned.steps == []
     assert provisioned.path("control.sock").read_text() == provisioned.path(LOG).read_text() == "of a VMM"
     assert provisioned.listing() == {*STOPPED, LOG, "control.sock"}
+
+
+@pytest.mark.spec("620.scope2.c")
+def test_a_log_that_is_claimed_meanwhile_is_not_emptied(provisioned: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the first look and the claim another VMM may have got it, and write to it."""
+    monkeypatch.setattr(claim, "CLAIM_WAIT", 0.05)
+    monkeypatch.setattr(files, "claim_log", lambda _: False)
+    provisioned.path(LOG).write_text("of a VMM")
+    with provisioned.lock() as locked, pytest.raises(Indeterminate) as caught:
+        locked.begin_launch(IDENTITY)
+    assert caught.value.detail == "claim-held"
+    assert provisioned.path(LOG).read_text() == "of a VMM"
 
 
 @pytest.mark.spec("656.recheck")

@@ -114,11 +114,13 @@ def test_a_provision_is_whole_or_none(site: Site) -> None:
 @pytest.mark.spec("620.scope2.a")
 def test_a_launch_is_recoverable_at_every_call(provisioned: Site) -> None:
     gone = ended()
+    recorded = provisioned.path().parent / "recorded"
 
     def launch() -> None:
         with provisioned.lock() as locked:
             begun: Launch = locked.begin_launch(IDENTITY)
             begun.record_process(gone)
+            recorded.touch()
             begun.commit()
 
     def check() -> None:
@@ -126,9 +128,12 @@ def test_a_launch_is_recoverable_at_every_call(provisioned: Site) -> None:
             journal, record = reader.journal(), reader.runtime()
             assert journal is None or (journal.format == FORMAT and journal.process in {None, gone})
             assert record is None or record.process == gone
+        # From then on the process is named by one of them, or by both, whatever the crash cut short.
+        assert not recorded.exists() or record is not None or (journal is not None and journal.process == gone)
         clean(provisioned)
 
-    assert sweep(provisioned, lambda: None, launch, check) > 20
+    assert sweep(provisioned, lambda: recorded.unlink(missing_ok=True), launch, check) > 20
+    assert recorded.exists()
 
 
 @pytest.mark.case("T45")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import gc
 import os
@@ -275,17 +276,23 @@ def test_two_processes_start_one_vmm(provisioned: Site) -> None:
         assert provisioned.run_until(None, "stop") == 0
 
 
+def forms_of(secret: bytes) -> list[bytes]:
+    """Every form in which a secret may be written down."""
+    texts = [secret.hex(), secret.hex().upper(), base64.b64encode(secret).decode().rstrip("="), ascii(secret)[2:-1]]
+    return [secret, *(text.encode() for text in texts)]
+
+
 def test_the_capability_appears_nowhere(provisioned: Site) -> None:
     with provisioned.lock() as locked, launch(locked, IDENTITY, lambda _: provisioned.command()) as begun:
         wait_until_served(begun)
-        secret = begun.capability
-        for shown in (repr(begun), str(begun.process)):
-            assert secret.hex() not in shown
-            assert repr(secret) not in shown
-        for name in provisioned.listing() - {CAPABILITY, SOCKET}:
-            assert secret not in provisioned.path(name).read_bytes()
-        with open(f"/proc/{begun.process.identity.pid}/environ", "rb") as environment:
-            assert secret not in environment.read()
+        shown = [repr(begun).encode(), str(begun.process).encode()]
+        shown += [provisioned.path(name).read_bytes() for name in provisioned.listing() - {CAPABILITY, SOCKET}]
+        for name in ("environ", "cmdline"):
+            with open(f"/proc/{begun.process.identity.pid}/{name}", "rb") as file:
+                shown.append(file.read())
+        assert str(provisioned.path()).encode() in b"".join(shown)
+        for form in forms_of(begun.capability):
+            assert not any(form in text for text in shown)
 
 
 def test_a_second_launch_waits_for_no_descendant_forever(provisioned: Site) -> None:
