@@ -21,7 +21,7 @@ from xml.etree import ElementTree as ET
 from harness import python, witness
 from harness.deadline import Clock
 from harness.mutants.patch import Mutant, Unfit, patched
-from harness.world import environment
+from harness.places import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
