@@ -19,13 +19,11 @@ from hypothesis import strategies as st
 from harness.images import DISK_GUID, EROFS_UUID, Images
 from nvx_ref.errors import Malformed, NotFound, NvxError, Refused
 from nvx_ref.images import (
-    CheckedFile,
     DistroBinding,
     ImageFormat,
     PolicyResult,
     check_binding,
     check_plain,
-    distro,
     import_binding,
     seal_of,
     verify_distro,
@@ -307,29 +305,6 @@ def test_each_part_of_a_seal_fails_alone(
     with pytest.raises(Refused, match=named) as caught:
         check_binding(msgspec.structs.replace(binding, image=seal))
     assert caught.value.detail == "stale"
-
-
-@pytest.mark.case("T54")
-@pytest.mark.spec("622.scope3.a")
-def test_what_takes_the_name_during_the_check_is_not_what_was_checked(
-    erofs: Path, tmp_path: Path, write_manifest: WriteManifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The object is opened once: what is compared is what the VMM gets, whenever its name is taken."""
-    write_manifest(erofs)
-    binding = verify_distro(str(erofs), format=EROFS)
-    other = Path(shutil.copy2(erofs, tmp_path / "other.erofs"))
-    checked, swapped = erofs.stat(), other.stat()
-    real = distro.open_manifest
-
-    def swap(path: str) -> CheckedFile | None:
-        other.rename(erofs)
-        return real(path)
-
-    monkeypatch.setattr(distro, "open_manifest", swap)
-    with check_binding(binding) as image:
-        found = os.fstat(image.fd)
-    assert (found.st_dev, found.st_ino) == (checked.st_dev, checked.st_ino)
-    assert erofs.stat().st_ino == swapped.st_ino
 
 
 @pytest.mark.case("T54")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from nvx_ref.errors import Malformed, Refused
-from nvx_ref.images import CheckedFile, ImageFormat, check_binding, check_entrypoint, check_plain, verify_distro
+from nvx_ref.images import CheckedFile, ImageFormat, check_binding, check_entrypoint, check_plain, distro, verify_distro
 from tests.images.conftest import WriteManifest, later
 
 EROFS = ImageFormat.EROFS
@@ -80,3 +81,26 @@ def test_a_forgotten_checked_file_warns_and_closes(erofs: Path) -> None:
     with pytest.warns(ResourceWarning, match="never closed"):
         forgotten.clear()
     assert open_descriptors() == before
+
+
+@pytest.mark.case("T54")
+@pytest.mark.spec("622.scope3.a")
+def test_what_takes_the_name_during_the_check_is_not_what_was_checked(
+    erofs: Path, tmp_path: Path, write_manifest: WriteManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is opened once: what is compared is what the VMM gets, whenever its name is taken."""
+    write_manifest(erofs)
+    binding = verify_distro(str(erofs), format=EROFS)
+    other = Path(shutil.copy2(erofs, tmp_path / "other.erofs"))
+    checked, swapped = erofs.stat(), other.stat()
+    real = distro.open_manifest
+
+    def swap(path: str) -> CheckedFile | None:
+        other.rename(erofs)
+        return real(path)
+
+    monkeypatch.setattr(distro, "open_manifest", swap)
+    with check_binding(binding) as image:
+        found = os.fstat(image.fd)
+    assert (found.st_dev, found.st_ino) == (checked.st_dev, checked.st_ino)
+    assert erofs.stat().st_ino == swapped.st_ino
