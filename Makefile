@@ -9,7 +9,7 @@ WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows scenarios/test_c
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv scenarios test unit bench nightly soak sweep lint types goldens wine clean
+.PHONY: help venv scenarios test unit bench nightly soak sweep report lint types docs goldens generated wine clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -26,7 +26,7 @@ venv: $(STAMP) ## Make the virtual environment and install the project into it
 scenarios: $(STAMP) ## Run the scenarios on the bundled fake OpenVMM
 	$(BIN)/python -m pytest scenarios -n $(JOBS)
 
-test: lint types unit scenarios ## Everything: lint, types, unit tests, scenarios
+test: lint types docs unit scenarios ## Everything: lint, types, documentation, unit tests, scenarios
 
 unit: $(STAMP) ## The tests of the three packages
 	$(BIN)/python -m pytest tests -n $(JOBS)
@@ -45,6 +45,11 @@ soak: $(STAMP) ## 2,000 launches and stops, after which nothing may be left
 sweep: $(STAMP) ## Every crash point there is: steps, events, system calls and pairs (minutes)
 	$(BIN)/python -m pytest scenarios -m crash --sweep full -n $(JOBS)
 
+report: $(STAMP) ## Run the scenarios and draw their page: build/report.html
+	@mkdir -p build
+	$(BIN)/python -m pytest scenarios -n $(JOBS) --nvx-report build/report.json || true
+	$(BIN)/nvx-harness report build/report.json -o build/report.html
+
 lint: $(STAMP) ## Style, formatting and import arrows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,6 +60,14 @@ types: $(STAMP) ## mypy for Linux and Windows, and basedpyright
 	$(BIN)/mypy --platform linux
 	$(BIN)/mypy --platform win32
 	$(BIN)/basedpyright
+
+docs: $(STAMP) ## Build the documentation, strictly: build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+generated: $(STAMP) ## Rewrite the generated pages and schemas
+	$(BIN)/python ci/write_requirements.py
+	$(BIN)/python ci/write_launch_page.py
+	$(BIN)/python ci/write_schemas.py
 
 goldens: $(STAMP) ## Rewrite the goldens; read the difference before you commit it
 	$(BIN)/python -m pytest scenarios tests -n $(JOBS) --update-goldens
