@@ -38,8 +38,6 @@ BARS = 8
 """How many command lines are drawn: the longest ones."""
 
 FAMILIES = ("console", "machine", "devices", "sandbox", "shares", "network", "caller", JOINTS)
-CALLERS_SHARE = 1024
-"""Bytes that the caller's text, the shares' tokens and the NUL may have."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from harness.crash.cells import EXIT, KILL, PAIR
 from harness.crash.scenes import SCENES
 from harness.errors import Unavailable
-from harness.report.drawing import BARS, CALLERS_SHARE, FAMILIES, WIDTH, Axis, axis, bars, shown
+from harness.report.drawing import FAMILIES, WIDTH, Axis, axis, bars, shown
 from harness.report.merge import missing
 from harness.report.model import COMMAND_LINE_LIMIT
 from harness.table import GROUPS
@@ -178,9 +178,7 @@ def draw(report: Report) -> str:
         bars=bars(report.cells),
         families=FAMILIES,
         limit=COMMAND_LINE_LIMIT,
-        callers=CALLERS_SHARE,
         width=WIDTH,
-        longest=BARS,
         slowest=sorted(report.cells, key=lambda row: -row.seconds)[:SLOWEST],
         measured=[row for row in report.cells if row.figures],
     )
