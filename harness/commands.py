@@ -11,6 +11,7 @@ import click
 from harness import images, python
 from harness.cli import INTERRUPTED
 from harness.crash.commands import replay, sweep
+from harness.crash.progress import stages
 from harness.errors import HarnessError
 from harness.machine import container, distro, doctor, leftovers
 from harness.mutants.commands import mutants
@@ -104,7 +105,8 @@ def qemu(kernel: str | None, *, again: bool) -> None:
     """Build the kernel, the agent, the initramfs and the images of `--backend qemu`, from source; once is enough."""
     from harness.qemu import setup  # noqa: PLC0415 - for this command only
 
-    setup.set_up(click.echo, package=kernel, again=again)
+    with stages("setup qemu") as say:
+        setup.set_up(say, package=kernel, again=again)
 
 
 def _variable(name: str, value: str) -> str:

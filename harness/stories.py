@@ -58,9 +58,10 @@ def tell(
             found += [(when, f"VMM {vm.pid}", what) for when, what in vm.moments()]
     found = [*sorted(found, key=lambda moment: moment[0]), (time.monotonic_ns(), WITNESS, finding)]
     begin = found[0][0]
-    return [((when - begin) // MICROSECOND, who, _clean(what, redact)) for when, who, what in found[-LIMIT:]]
+    return [((when - begin) // MICROSECOND, who, clean(what, redact)) for when, who, what in found[-LIMIT:]]
 
 
-def _clean(text: str, redact: Callable[[bytes], bytes]) -> str:
-    clean = redact(text.encode(errors="surrogateescape")).decode(errors="replace")
-    return clean if len(clean) <= TEXT else f"{clean[: TEXT - 1]}…"
+def clean(text: str, redact: Callable[[bytes], bytes]) -> str:
+    """Return a text without secrets, and short."""
+    told = redact(text.encode(errors="surrogateescape")).decode(errors="replace")
+    return told if len(told) <= TEXT else f"{told[: TEXT - 1]}…"

@@ -354,8 +354,7 @@ class World:
         Args:
             violated: Whether a witness holds anything against the orchestrator.
         """
-        crashes = len(self.crashes())
-        started = len(self._programs) + len(self.vmm.vms())
+        crashes, started = len(self.crashes()), len(self._programs) + len(self.vmm.vms())
         return dict(zip(COUNTED, (crashes, int(violated), crashes, started), strict=True))
 
     def crashes(self) -> list[str]:

@@ -1,14 +1,15 @@
-"""How far a sweep is: one bar with counts and the time that is left, on a terminal, and nothing anywhere else."""
+"""How far a sweep or a set-up is: one bar with counts and the time left, on a terminal, and nothing anywhere else."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from rich.progress import Progress, TaskID
 
@@ -26,6 +27,10 @@ class Bar(Protocol):
         """Take note of one that was run."""
         ...
 
+    def name(self, title: str) -> None:
+        """Say what is being done now."""
+        ...
+
 
 class Silence:
     """Says nothing: the bar of everything that is no terminal."""
@@ -34,6 +39,9 @@ class Silence:
         """See :class:`Bar`."""
 
     def done(self, *, failed: bool) -> None:
+        """See :class:`Bar`."""
+
+    def name(self, title: str) -> None:
         """See :class:`Bar`."""
 
 
@@ -80,6 +88,37 @@ class _Shown:
         self._failed += failed
         said = f"{self._failed} failed" if self._failed else ""
         self._progress.update(self._task, advance=1, failed=said)
+
+    def name(self, title: str) -> None:
+        """See :class:`Bar`."""
+        self._progress.update(self._task, description=title)
+
+
+@contextmanager
+def stages(title: str) -> Generator[Callable[[str], None], None, None]:
+    """Show how far something is that tells its stages, as ``2/5 what it does now``, for as long as the block lasts.
+
+    Yields:
+        What takes each line: a stage moves the bar, where there is a terminal, and is left out elsewhere; any other
+        line is the result's, and printed to the output.
+    """
+    with bar(title) as shown:
+        begun = 0
+
+        def say(line: str) -> None:
+            nonlocal begun
+            stage = re.fullmatch(r"(\d+)/(\d+) (.*)", line)
+            if stage is None:
+                print(line, flush=True)  # noqa: T201 - what the command has to say
+                return
+            if not begun:
+                shown.plan(int(stage[2]))
+            for _ in range(int(stage[1]) - 1 - max(0, begun - 1)):
+                shown.done(failed=False)
+            begun = int(stage[1])
+            shown.name(f"{title}: {stage[3]}")
+
+        yield say
 
 
 class Line:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.crash.progress import Line, clock
+from harness.crash.progress import Line, clock, stages
 from tests.harness.seeded import faulty
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,6 +121,34 @@ def test_a_terminal_sees_a_bar_with_counts_and_the_time_left() -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+STAGES = """
+from harness.crash.progress import stages
+with stages("setup") as say:
+    for line in ("1/3 fetching", "2/3 compiling", "3/3 images", "there: ready"):
+        say(line)
+        input()
+"""
+
+
+def test_a_set_up_shows_its_stages_on_a_terminal() -> None:
+    pexpect = pytest.importorskip("pexpect")
+    child = pexpect.spawn(sys.executable, ["-c", STAGES], cwd=str(ROOT), encoding="utf-8", timeout=60)
+    child.setwinsize(24, 120)
+    for shown in ("setup: fetching.*0/3.*left", "setup: compiling.*1/3", "setup: images.*2/3", "there: ready"):
+        child.expect(shown)
+        child.sendline()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+def test_where_there_is_no_terminal_a_set_up_says_its_result_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with stages("setup") as say:
+        for line in ("1/2 fetching", "2/2 images", "there: ready"):
+            say(line)
+    assert capsys.readouterr() == ("there: ready\n", "")
 
 
 def test_a_run_of_pytest_shows_one_line_that_is_written_over() -> None:
