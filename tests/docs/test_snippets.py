@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 RUNNABLE = ("sh", "python", "diff")
 FENCE = re.compile(r"(?:^<!-- (tested|not run: .+) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OTHERS = ("protocol.md", "write-your-own.md", "requirements.md")
+OTHERS = ("benchmarks.md", "protocol.md", "write-your-own.md", "requirements.md")
 """Pages whose blocks have tests of their own, or none."""
 
 COPIED = ("scenarios", "goldens", "pyproject.toml")
