@@ -16,6 +16,7 @@ import pytest
 
 from harness.settings import system_name
 from harness.sharding import Slice
+from harness.stories import clean
 from harness.table import CRASHES, FIGURES, PROPERTY, STORY, Table
 
 if TYPE_CHECKING:
@@ -65,12 +66,15 @@ def finish(item: pytest.Item, report: pytest.TestReport, world: World | None, *,
 def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: str) -> None:
     """Keep the evidence of a failed scenario, and have its report say where it is and how to run it again."""
     evidence = world.keep() if report.failed else ""
+    # What a failure says may hold what nobody may read.
+    reason = clean(reason_of(report), world.evidence.redact, limit=None)
     if report.failed:
-        report.user_properties.append((STORY, world.story(reason_of(report))))
+        report.user_properties.append((STORY, world.story(reason)))
     for name, value in report.user_properties:
         if name == PROPERTY and isinstance(value, dict):
             facts = cast("dict[str, object]", value)
             facts["evidence"] = evidence
+            facts["reason"] = reason
             facts["replay"] = _replay(item) if report.failed else ""
             facts["figures"] = dict(world.figures)
             facts["unseen"] = list(dict.fromkeys(world.unseen))

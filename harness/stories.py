@@ -61,7 +61,7 @@ def tell(
     return [((when - begin) // MICROSECOND, who, clean(what, redact)) for when, who, what in found[-LIMIT:]]
 
 
-def clean(text: str, redact: Callable[[bytes], bytes]) -> str:
-    """Return a text without secrets, and short."""
+def clean(text: str, redact: Callable[[bytes], bytes], *, limit: int | None = TEXT) -> str:
+    """Return a text without secrets, and no longer than a limit, if there is one."""
     told = redact(text.encode(errors="surrogateescape")).decode(errors="replace")
-    return told if len(told) <= TEXT else f"{told[: TEXT - 1]}…"
+    return told if limit is None or len(told) <= limit else f"{told[: limit - 1]}…"

@@ -178,6 +178,7 @@ class Table:
         return [*lines, *self._counted(), f"{total}: {', '.join(counts)}", *cut]
 
     def _note(self, cell: Cell, outcome: str, reason: str) -> None:
+        reason = cell.reason or reason
         known = self._cells.setdefault(cell.node, cell)
         known.evidence = cell.evidence or known.evidence
         known.replay = cell.replay or known.replay
@@ -217,6 +218,7 @@ def _cell(value: dict[str, object]) -> Cell:
         backend=str(value["backend"]),
         cases=_strings(value["cases"]),
         clauses=_strings(value["clauses"]),
+        reason=str(value.get("reason", "")),
         evidence=str(value.get("evidence", "")),
         replay=str(value.get("replay", "")),
         figures=_figures(value.get("figures")),

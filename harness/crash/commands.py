@@ -94,6 +94,10 @@ def sweep(
     if unknown := [name for name in groups if name not in GROUPS]:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(GROUPS)}", param_hint="--group")
     part = sharding.parse(shard)
+    if report is not None:
+        # Whatever is in the way is better known before the sweep than after it.
+        with open(report, "ab"):
+            pass
     whole = parts(sweep, scenes or tuple(SCENES), groups or GROUPS)
     with _session(options, sweep=sweep, shard=part) as settings, bar(f"{sweep} sweep") as shown:
         task = Task(settings, golden_path(goldens), started)

@@ -75,6 +75,11 @@ def test_a_replay_of_a_cell_that_fails_says_why_and_keeps_the_evidence() -> None
         (["sweep", "--scene", "strat"], "error: no scene is called 'strat': there are provision, ", 1),
         (["sweep", "--group", "all"], "'all' is none of steps, events, calls, errors, pairs", 2),
         (["sweep", "--timeout-scale", "0"], "--timeout-scale", 2),
+        (["sweep", "--report", "/nowhere/report.json"], "error: /nowhere/report.json: No such file or directory", 1),
+        (["sweep", "--shard", "3/2"], "error: '3/2' is no shard: write I/N, the I-th of N parts", 1),
+        (["report", "x.json"], "Missing option '-o'", 2),
+        (["report", "x.json", "-o", "x.txt"], "error: --output: x.txt: call it something.html or something.json", 1),
+        (["report", "/nowhere.json", "-o", "x.html"], "error: /nowhere.json: can't be read: No such file", 1),
     ],
 )
 def test_what_can_not_be_done_is_named(arguments: list[str], said: str, status: int) -> None:
