@@ -39,8 +39,8 @@ TEXTS = {
     Step.FAILED_START_ABANDONED: "The VM monitor has exited, and the launch's records are gone.",
     Step.STOP_LOCKED: "The lifecycle lock is held, and the VM monitor is verified.",
     Step.STOP_REQUESTED: "The guest was asked to power off.",
-    Step.STOP_EXITED: "The VM monitor has exited.",
     Step.STOP_FORCED: "The verified process was ended through the hold on it, since the caller asked for that.",
+    Step.STOP_EXITED: "The VM monitor has exited.",
     Step.STOP_RECORD_CLEARED: "The runtime record is gone, after everything else of the run.",
     Step.RECOVER_PROBED: "It is known whether a process of the open launch is left.",
     Step.RECOVER_VERIFIED: "There is one, and it is that launch's: by its identity, or by its endpoint and its log.",
@@ -52,4 +52,4 @@ TEXTS = {
     Step.REMOVAL_LOCK_UNLINKED: "The lock's file is gone; who still waits for it starts over.",
     Step.REMOVAL_DIRECTORY: "The directory is gone.",
 }
-"""What has just happened at each step."""
+"""What has just happened at each step, in the order in which an operation passes them."""

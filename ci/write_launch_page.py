@@ -130,7 +130,7 @@ def page() -> str:
     states = allowed()
     parts = [HEAD]
     for name, about in OPERATIONS.items():
-        steps = [step for step in Step if operation(step) == name]
+        steps = [step for step in TEXTS if operation(step) == name]
         parts += [
             f"## {name.replace('_', ' ').capitalize()}\n",
             f"{about}\n",
