@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from launch_steps import OPERATIONS, TEXTS
 
-from nvx_ref.steps import Step
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from nvx_ref.steps import Step
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "launch.md"
