@@ -210,7 +210,9 @@ def _words(command: str) -> list[str]:
 def _check(found: Found) -> None:
     """Check each piece that is there: that it can be used, its digest, and the contracts of the whole."""
     program = shutil.which(found.command[0]) if found.command else None
-    if found.command and program is None and not _is_named(found, found.command[0]):
+    if found.command and program is None and os.path.isfile(found.command[0]):
+        found.missing.append(f"the right to start {found.command[0]} (chmod +x)")
+    elif found.command and program is None and not _is_named(found, found.command[0]):
         found.missing.append(f"a program {found.command[0]} that can be started")
     elif not found.command and not found.missing:
         found.missing.append("an OpenVMM command that can be split into words")

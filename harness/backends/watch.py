@@ -42,6 +42,9 @@ class Watch:
     Args:
         host: The operating system's half.
         needle: The argument.
+
+    Attributes:
+        seen: Set once a process was noted.
     """
 
     def __init__(self, host: Host, needle: str) -> None:
@@ -52,7 +55,7 @@ class Watch:
         self._looks: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._done = threading.Event()
-        self._seen = threading.Event()
+        self.seen = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
         self._thread.start()
 
@@ -93,5 +96,5 @@ class Watch:
             words = self._host.arguments(pid)
             if self._needle in words:
                 self._runs[key] = Run(pid, stat.start, words[words.index(self._needle) :])
-                self._seen.set()
+                self.seen.set()
         self._looks = there

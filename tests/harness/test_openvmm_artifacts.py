@@ -84,6 +84,11 @@ def test_an_openvmm_that_is_given_takes_the_place_of_the_release_s_own(made: Pat
     ]
 
 
+def test_a_program_that_lost_its_right_to_be_started_says_so(made: Path) -> None:
+    (made / "bin/openvmm").chmod(0o644)
+    assert find(str(made)).missing == [f"the right to start {made}/bin/openvmm (chmod +x)"]
+
+
 def test_everything_that_is_missing_is_named_at_once(made: Path) -> None:
     assert find().missing == [f"OpenVMM and its guest ({artifacts.HOW})"]
     assert find(f"{made}/none").missing == [f"the directory {made}/none"]

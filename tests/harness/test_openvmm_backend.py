@@ -136,7 +136,7 @@ def test_a_vmm_that_ended_before_anybody_looked_was_seen(side: openvmm.OpenVmmSi
     stand_in = Path(made / "bin/openvmm")
     stand_in.write_text(f"#!{python.interpreter()} -I\n{program}\n")
     with subprocess.Popen([*side.command, "--machine", "microvm"], stdin=subprocess.PIPE) as child:
-        seen = side._watch._seen.wait(30)  # the watch's own word: nothing else announces its look
+        seen = side._watch.seen.wait(30)  # the watch's own word: nothing else announces its look
         child.communicate()
     assert (before, seen) == ([], True)
     (vm,) = side.vms()
