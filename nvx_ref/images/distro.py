@@ -35,7 +35,7 @@ POLICY_REVISION = 1
 """The revision of the rules that verification applies to a distro; a binding made under another one is stale."""
 
 _SYSTEMD = frozenset({"/usr/lib/systemd/systemd", "/lib/systemd/systemd"})
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 class ImageFormat(StrEnum):
@@ -116,7 +116,7 @@ def parse_identity(text: str) -> str:
         Malformed: It isn't 8-4-4-4-12 hex digits.
     """
     lower = text.lower()
-    if not text.isascii() or not _UUID.fullmatch(lower):
+    if not text.isascii() or not re.fullmatch(_UUID, lower):
         raise Malformed(f"{text!r} isn't a UUID", subject="identity", detail="identity")
     return lower
 

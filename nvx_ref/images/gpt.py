@@ -9,7 +9,6 @@ looked at.
 from __future__ import annotations
 
 import struct
-import zlib
 from itertools import pairwise
 
 import msgspec
@@ -99,12 +98,18 @@ def read_gpt(fd: int, *, length: int) -> GptTable:
     if header.entries_at < 2 or header.entries_at + table_sectors > header.first:  # noqa: PLR2004 - sector 1 is the header's
         raise Malformed(f"the GPT's entries at sector {header.entries_at} overlap something else", detail="entries-at")
     raw = read_at(fd, header.entries_at * sector, size, what="GPT entries")
-    if zlib.crc32(raw) != header.entries_crc:
+    if _crc32(raw) != header.entries_crc:
         raise Malformed("the checksum of the GPT's entries is wrong", detail="entries-checksum")
     entries = _entries(raw, header, sector)
     if not entries:
         raise Malformed("the GPT has no partition", detail="empty")
     return GptTable(guid_text(header.disk), sector, entries, _backup(fd, header, sector, length))
+
+
+def _crc32(data: bytes) -> int:
+    from zlib import crc32  # noqa: PLC0415 - only verification needs it
+
+    return crc32(data)
 
 
 def _sector_size(fd: int, length: int) -> int:
@@ -125,7 +130,7 @@ def _header(fd: int, at: int, sector: int, length: int) -> _Header:
         raise Malformed(f"GPT revision {revision:#010x} is unknown", detail="revision")
     if not _HEADER.size <= size <= sector:
         raise Malformed(f"a GPT header of {size} bytes is out of range", detail="header-size")
-    if zlib.crc32(raw[:16] + bytes(4) + raw[20:size]) != checksum:
+    if _crc32(raw[:16] + bytes(4) + raw[20:size]) != checksum:
         raise Malformed("the GPT header's checksum is wrong", detail="header-checksum")
     if reserved:
         raise Malformed("the GPT header's reserved field isn't zero", detail="reserved")
@@ -173,4 +178,4 @@ def _backup(fd: int, primary: _Header, sector: int, length: int) -> bool:
         primary.disk,
         primary.entries_crc,
     )
-    return same and zlib.crc32(raw) == backup.entries_crc
+    return same and _crc32(raw) == backup.entries_crc

@@ -24,8 +24,8 @@ MAX_MEMORY_MIB = 1 << 24
 MAX_MEMORY = (1 << 63) - 1
 MAX_PIDS = 1 << 22
 MAX_AUTH_TIMEOUT_MS = 60_000
-_HOSTNAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_CPU_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_HOSTNAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_CPU_PROFILE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 
 class Upper(StrEnum):
@@ -110,7 +110,7 @@ class Guest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
             raise Refused("an absolute path is needed", subject="entrypoint", detail="entrypoint")
         for argument in self.arguments:
             check_word(argument, what="argument")
-        if not _HOSTNAME.fullmatch(self.hostname):
+        if not re.fullmatch(_HOSTNAME, self.hostname):
             raise Refused(f"{self.hostname!r} isn't a lower-case host name", subject="hostname", detail="hostname")
         check_caller_text(self.extra, what="cmdline", direct=self.kind is GuestKind.DIRECT)
         if self.create_account and self.kind is not GuestKind.DIRECT:
@@ -161,7 +161,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
             raise Refused(
                 f"{self.console!r} isn't none, listen=... or connect=...", subject="console", detail="console"
             )
-        if self.cpu_profile is not None and not _CPU_PROFILE.fullmatch(self.cpu_profile):
+        if self.cpu_profile is not None and not re.fullmatch(_CPU_PROFILE, self.cpu_profile):
             raise Refused(f"{self.cpu_profile!r} isn't a profile's name", subject="cpu profile", detail="cpu-profile")
         if self.auth_timeout_ms is not None:
             in_range(self.auth_timeout_ms, 1, MAX_AUTH_TIMEOUT_MS, "authentication timeout in ms")

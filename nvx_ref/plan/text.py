@@ -7,7 +7,6 @@ ordinary letters (``à`` is C3 A0). So tokens are looked for in bytes, and behin
 from __future__ import annotations
 
 import re
-import unicodedata
 
 from nvx_ref.errors import Refused
 
@@ -45,7 +44,7 @@ def check_characters(text: str, *, what: str) -> bytes:
     if "\0" in text:
         raise Refused("it holds a NUL", subject=what, detail="nul")
     for character in text:
-        if unicodedata.category(character) == "Cc":
+        if character < " " or "\x7f" <= character <= "\x9f":
             raise Refused(f"it holds the control character {character!a}", subject=what, detail="control")
     if '"' in text:
         raise Refused("it holds a double quote, which OpenVMM refuses", subject=what, detail="quote")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 
 import msgspec
 
@@ -26,21 +25,21 @@ MAX_CALLER_NAME = 255 - len("..") - 32 - len(".tmp")
 """The longest caller's name in bytes: the temporary beside it, ``.NAME.<32 hex>.tmp``, must fit in 255."""
 
 _SANDBOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_STAGING = re.compile(r"\.tmp[A-Za-z0-9]{6}")
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp", re.DOTALL)
+_STAGING = r"\.tmp[A-Za-z0-9]{6}"
+_TEMPORARY = r"(?s)\..+\.[0-9a-f]{32}\.tmp"
 _FORBIDDEN = frozenset('<>:"/\\|?*')
-_DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.DOTALL)
+_DEVICES = r"(?s)(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?"
 _LINGERING = ".nfs"
 
 
 def is_staging(name: str) -> bool:
     """Tell whether the name is one under which the VMM prepares its outcome report (620.scope6.m)."""
-    return _STAGING.fullmatch(name) is not None
+    return re.fullmatch(_STAGING, name) is not None
 
 
 def is_temporary(name: str) -> bool:
     """Tell whether the name is one under which a record is written before its rename."""
-    return _TEMPORARY.fullmatch(name) is not None
+    return re.fullmatch(_TEMPORARY, name) is not None
 
 
 def temporary(name: str) -> str:
@@ -72,6 +71,10 @@ def check_sandbox(name: str) -> str:
 def _folded(name: str) -> str:
     # What the most forgiving file systems take for one name: letter case, compatibility forms and invisible
     # characters make no difference there (ext4 with casefold, NTFS, APFS).
+    if name.isascii():
+        return name.lower()
+    import unicodedata  # noqa: PLC0415 - loaded for few names
+
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return "".join(character for character in text if unicodedata.category(character) != "Cf")
 
@@ -90,7 +93,7 @@ def _fault(name: str) -> str | None:
         return f"not 1 to {MAX_CALLER_NAME} bytes long"
     if any(character in _FORBIDDEN or not character.isprintable() for character in name):
         return "not a single portable file name"
-    if name in {".", ".."} or name[-1] in ". " or _DEVICES.fullmatch(folded):
+    if name in {".", ".."} or name[-1] in ". " or re.fullmatch(_DEVICES, folded):
         return "not a single portable file name"
     if folded in _OWN:
         return "one of the store's own names"

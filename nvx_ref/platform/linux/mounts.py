@@ -11,7 +11,7 @@ from nvx_ref.platform.failures import failure
 
 assert sys.platform == "linux"
 
-_ESCAPE = re.compile(rb"\\([0-7]{3})")
+_ESCAPE = rb"\\([0-7]{3})"
 _FIELDS = 5
 
 
@@ -61,4 +61,4 @@ def _same(one: str, two: str) -> bool:
 
 
 def _text(field: bytes) -> str:
-    return _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), field).decode("utf-8", "surrogateescape")
+    return re.sub(_ESCAPE, lambda found: bytes([int(found[1], 8)]), field).decode("utf-8", "surrogateescape")
