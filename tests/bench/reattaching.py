@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -34,6 +35,16 @@ def rows(scale: float = 1) -> list[Row]:
     """Measure them, with a real process for each sandbox."""
     count, rounds = max(10, round(MANY * scale)), 5
     with _sandboxes(count) as (store, names, processes):
+        turn = itertools.cycle(range(count))
+        each = side_by_side(
+            {
+                "nvx_ref": lambda: seconds(lambda: _expect_live(store, names[next(turn)])),
+                "naive PID file": lambda: seconds(lambda: _pid_file(store, names[next(turn)])),
+                "psutil, by start time": lambda: seconds(lambda: _by_start_time(processes[next(turn)])),
+            },
+            count,
+            quiet=True,
+        )
         found = side_by_side(
             {
                 "nvx_ref": lambda: seconds(lambda: [_expect_live(store, name) for name in names]),
@@ -51,11 +62,10 @@ def rows(scale: float = 1) -> list[Row]:
             rounds,
             quiet=True,
         )
-    return _found(found, count, rounds) + _stuck(beside, count, rounds)
+    return _found(each, found, count, rounds) + _stuck(beside, count, rounds)
 
 
-def _found(found: dict[str, float], count: int, rounds: int) -> list[Row]:
-    each = {name: value / count for name, value in found.items()}
+def _found(each: dict[str, float], found: dict[str, float], count: int, rounds: int) -> list[Row]:
     return [
         Row(
             id="reattach",
@@ -66,7 +76,7 @@ def _found(found: dict[str, float], count: int, rounds: int) -> list[Row]:
             bound="most",
             figures=in_unit(each, 1e6),
             figure_unit="us",
-            rounds=rounds,
+            rounds=count,
             note="a PID file's number is asked for; it proves nothing, and takes a reused number for the VMM",
         ),
         Row(
