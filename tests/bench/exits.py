@@ -21,7 +21,7 @@ from tests.bench.measure import Row, Skipped, in_unit, side_by_side
 
 LONG = 600
 SLEEP = ("sleep", str(LONG))
-Wait = Callable[[int], None]
+Wait = Callable[[], object]
 
 
 def rows(scale: float = 1) -> list[Row]:
@@ -52,13 +52,13 @@ def rows(scale: float = 1) -> list[Row]:
     ]
 
 
-def _noticed(wait: Wait) -> float:
+def _noticed(watch: Callable[[int], Wait]) -> float:
     # A shell that reaps it at once, as an orchestrator that is gone leaves its VMM to an init that does.
     command = ["/bin/sh", "-c", f"{' '.join(SLEEP)} & echo $!; wait"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        taken = _timed(pid, lambda: wait(pid))
+        taken = _timed(pid, watch(pid))
         parent.wait()
     return taken
 
@@ -68,7 +68,7 @@ def _own_child() -> float:
         return _timed(child.pid, child.wait)
 
 
-def _timed(pid: int, wait: Callable[[], object]) -> float:
+def _timed(pid: int, wait: Wait) -> float:
     """Begin to wait, end the process at a random instant of a polling interval, and return what the notice took."""
     began: list[float] = []
     fd = os.pidfd_open(pid)
@@ -90,26 +90,37 @@ def _timed(pid: int, wait: Callable[[], object]) -> float:
     return noticed - began[0]
 
 
-def _reference(pid: int) -> None:
+def _reference(pid: int) -> Wait:
     with processes.Pin.open(pid) as pin:
         identity = pin.identity()
     found = ProcessRef.open(identity)
     assert found is not None
-    with found:
-        assert found.wait(Deadline.after(LONG))
+
+    def wait() -> None:
+        with found:
+            assert found.wait(Deadline.after(LONG))
+
+    return wait
 
 
-def _psutil(pid: int) -> None:
-    psutil.Process(pid).wait(timeout=LONG)
+def _psutil(pid: int) -> Wait:
+    found = psutil.Process(pid)
+    return lambda: found.wait(timeout=LONG)
 
 
-def _polling(pid: int) -> None:
-    while os.path.exists(f"/proc/{pid}"):
-        time.sleep(POLL_INTERVAL)  # noqa: TID251 - the rival
-
-
-def _pid_file(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        while True:
-            os.kill(pid, 0)  # noqa: TID251 - the rival
+def _polling(pid: int) -> Wait:
+    def wait() -> None:
+        while os.path.exists(f"/proc/{pid}"):
             time.sleep(POLL_INTERVAL)  # noqa: TID251 - the rival
+
+    return wait
+
+
+def _pid_file(pid: int) -> Wait:
+    def wait() -> None:
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(pid, 0)  # noqa: TID251 - the rival
+                time.sleep(POLL_INTERVAL)  # noqa: TID251 - the rival
+
+    return wait

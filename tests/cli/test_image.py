@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from hashlib import sha256
@@ -49,6 +50,21 @@ def test_looking_verifying_and_binding_are_operations_of_their_own(distro: Path)
     assert verified["identity"] == images.EROFS_UUID
     assert json.loads(nvx_ref("image", "bind", *named, "--staged").stdout) == verified
     assert {path: path.stat().st_mtime_ns for path in distro.parent.iterdir()} == before
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a POSIX terminal")
+@pytest.mark.parametrize("words", [("verify",), ("bind",)])
+def test_a_verification_shows_how_far_it_is_on_a_terminal(distro: Path, words: tuple[str, ...]) -> None:
+    write_manifest(distro)
+    ours, theirs = os.openpty()
+    try:
+        with os.fdopen(theirs, "wb") as terminal:
+            command = [sys.executable, "-m", "nvx_ref", "image", *words, str(distro), *LAYER]
+            run = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, check=True, timeout=60)
+        assert b"hashed" not in run.stdout
+        assert os.read(ours, 1 << 12) == b"\rhashed 100%\r\n"
+    finally:
+        os.close(ours)
 
 
 @pytest.mark.spec("622p1.goal.3", "622p1.goal.2")
