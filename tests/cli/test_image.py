@@ -61,7 +61,7 @@ def test_a_verification_shows_how_far_it_is_on_a_terminal(distro: Path, words: t
         with os.fdopen(theirs, "wb") as terminal:
             command = [sys.executable, "-m", "nvx_ref", "image", *words, str(distro), *LAYER]
             run = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, check=True, timeout=60)
-        assert b"hashed" not in run.stdout
+        assert b"%" not in run.stdout
         assert os.read(ours, 1 << 12) == b"\rhashed 100%\r\n"
     finally:
         os.close(ours)
