@@ -6,10 +6,12 @@ BENCH_JSON ?= bench.json
 VENV := .venv
 WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows scenarios/test_cold_boot.py \
 	scenarios/test_restart_same_identity.py scenarios/test_interrupted_launch.py scenarios/test_lifecycle.py
+QEMU_TESTS ?= scenarios/test_real_guest.py \
+	scenarios/test_cold_boot.py::test_an_image_boots_and_the_guest_finds_what_the_plan_says
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv scenarios test unit bench nightly soak sweep report lint types docs goldens generated wine clean
+.PHONY: help venv scenarios test unit bench nightly soak sweep report lint types docs goldens generated qemu wine clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -71,6 +73,10 @@ generated: $(STAMP) ## Rewrite the generated pages and schemas
 
 goldens: $(STAMP) ## Rewrite the goldens; read the difference before you commit it
 	$(BIN)/python -m pytest scenarios tests -n $(JOBS) --update-goldens
+
+qemu: $(STAMP) ## Build a real Linux guest and run a selection of the scenarios on it, under QEMU
+	$(BIN)/nvx-harness setup qemu
+	$(BIN)/python -m pytest $(QEMU_TESTS) --backend qemu -n $(JOBS)
 
 wine: ## Run the Windows half under Wine: CPython for Windows, built from nothing the first time
 	PYTHON=$(PYTHON) ci/wine/lane test $(WINE_TESTS)

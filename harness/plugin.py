@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SETTINGS = pytest.StashKey[Settings]()
 WORLD = pytest.StashKey["World"]()
 
-SLOW = {"kvm": 900, "mshv": 900, "whp": 900}
+SLOW = {"kvm": 900, "mshv": 900, "whp": 900, "qemu": 900}
 """Seconds that a whole test may take where guests are real."""
 
 MARKERS = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.backends.contract import SWEEP, Backend
 from harness.crash.cells import parse
 from harness.crash.plan import Part, parts
 from harness.crash.sweep import Sweep, Tally
@@ -38,6 +39,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 OTHERS_CALLS = "its cells are named after files and calls of the bundled reference"
 
 
+def require_sweeps(backend: Backend) -> None:
+    """Skip where VMMs can't be started by the hundred."""
+    if reason := backend.lacks(SWEEP):
+        pytest.skip(f"{backend.name}: {reason}")
+
+
 def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
     request.node.user_properties += [(FIGURES, tally.figures()), (CRASHES, sweep.crashes(tally))]
     if tally.failures:
@@ -46,7 +53,10 @@ def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.case("T10", "T11", "T12", "T17", "T19", "T45")
 @pytest.mark.spec("card.1")
-def test_a_crash_anywhere_leaves_what_its_step_allows(sweep: Sweep, part: Part, request: pytest.FixtureRequest) -> None:
+def test_a_crash_anywhere_leaves_what_its_step_allows(
+    sweep: Sweep, part: Part, backend: Backend, request: pytest.FixtureRequest
+) -> None:
+    require_sweeps(backend)
     try:
         tally = sweep.run(part)
     except Unavailable as missing:
@@ -54,7 +64,8 @@ def test_a_crash_anywhere_leaves_what_its_step_allows(sweep: Sweep, part: Part, 
     judge(sweep, tally, request)
 
 
-def test_every_step_has_a_crash_case(sweep: Sweep) -> None:
+def test_every_step_has_a_crash_case(sweep: Sweep, backend: Backend) -> None:
+    require_sweeps(backend)
     try:
         sweep.require_every_step()
     except Unavailable as missing:

@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from harness.backends.contract import LINUX, WORKER
+from harness.backends.contract import KNOB, LINUX, WORKER
 from harness.sandbox import EXT4, RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.witness import ext4
@@ -38,7 +38,7 @@ def with_line(world: World, box: Sandbox, size: int, used: int) -> None:
 @pytest.mark.spec("622.scope6.a", "622.scope6.d", "622.acc.19")
 def test_the_longest_line_reaches_the_guest_and_a_longer_one_is_a_silent_guest(world: World) -> None:
     """With its limit off, the VMM boots a guest that dies without a word: only the deadline of the start sees it."""
-    world.need(LINUX)
+    world.need(LINUX, f"{KNOB}old_limit")
     program = world.orchestrator()
     first = Sandbox(world, "first", upper=RAMFS)
     first.provision(program)
@@ -190,7 +190,10 @@ def test_the_guest_is_linux_with_an_overlay_of_what_the_plan_says(world: World) 
     program = world.orchestrator()
     box.provision(program)
     box.succeed(program, "start")
-    facts = world.vmm.guest_facts(world.vmm.vms()[-1])
+    facts = world.vmm.guest_facts(world.vmm.vms()[-1], box.look(program))
+    if not world.saw("kernel and mounts", facts.kernel, facts.mounts):
+        end(world, box, program)
+        return
     mounts = [line.split() for line in (facts.mounts or "").splitlines()]
     kinds = {one[1]: (one[2], one[3].split(",")[0]) for one in mounts}
     world.expect("the distro's mount", expected=("erofs", "ro"), found=kinds.get("/nvx/layer/distro"))

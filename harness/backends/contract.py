@@ -36,6 +36,9 @@ LINUX = "linux"
 WORKER = "worker"
 """The need of a VMM that runs its guest in a process of its own."""
 
+SWEEP = "sweep"
+"""The need of boots so short that VMMs can be started by the hundred."""
+
 Look = Callable[..., "str | None"]
 """Runs a program, named word by word, in a guest; returns what it printed, None if it failed."""
 

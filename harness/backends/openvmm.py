@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from harness import images, witness
 from harness.backends import artifacts, asking, checksums
 from harness.backends.artifacts import RELEASE, SOURCE_MANIFEST
-from harness.backends.contract import EVIDENCE, GUEST, KNOB, PAUSE, SECTORS, Artifacts
+from harness.backends.contract import EVIDENCE, GUEST, KNOB, PAUSE, SECTORS, WORKER, Artifacts
 from harness.backends.probes import probe
 from harness.backends.watch import Watch
 from harness.errors import Unsupported
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 PHASE = 60.0
 """Seconds that one operation on a real VM may take (contract nvx-host 4.1)."""
+
+BOOT = 10.0
+"""Seconds that a real guest may take until it is ready."""
 
 
 def missing(settings: Settings) -> tuple[str, ...]:
@@ -76,6 +79,7 @@ class OpenVmm:
     """
 
     phase = PHASE
+    boot = BOOT
 
     def __init__(self, name: str, found: Found) -> None:
         self.name = name
@@ -91,6 +95,8 @@ class OpenVmm:
             return "a real VMM can't be held at a point"
         if kind == EVIDENCE:
             return "nobody sees when a real guest takes a request"
+        if need == WORKER:
+            return "OpenVMM runs its guest in its one process (--single-process)"
         if need == f"{SECTORS}4096":
             return "OpenVMM shows a file in sectors of 512 bytes; 4,096 take a block device (contract openvmm 1.2)"
         if need == f"{GUEST}adapter" and self._found.adapter is None:

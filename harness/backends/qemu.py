@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness import images
-from harness.backends.contract import KNOB, PAUSE, Artifacts
+from harness.backends.contract import KNOB, PAUSE, SWEEP, Artifacts
 from harness.backends.fake import FakeSide
 from harness.backends.probes import probe
 from harness.errors import Unsupported
@@ -61,8 +61,10 @@ class Qemu:
         }
 
     def lacks(self, need: str) -> str | None:
-        """A guest of its own can't be held from outside, nor made to speak nonsense."""
+        """A guest of its own can't be held from outside, nor made to speak nonsense, and takes its time."""
         kind, _, name = need.partition(":")
+        if need == SWEEP:
+            return "an emulated machine boots for seconds: of the crash cells it takes those that are really started"
         if f"{kind}:" == PAUSE and name.partition("#")[0] in GUEST_POINTS:
             return f"a real guest can't be held at {name}"
         if f"{kind}:" == KNOB and name in MODEL_KNOBS:
