@@ -11,8 +11,8 @@ import sys
 import time
 
 from harness.backends import load
-from harness.crash.progress import bar
 from harness.errors import Finding
+from harness.progress import bar
 from harness.settings import Settings, session_directory
 from harness.soak import soak
 from harness.world import World

@@ -20,7 +20,7 @@ from harness.stories import clean
 from harness.table import CRASHES, FIGURES, PROPERTY, STORY, Table
 
 if TYPE_CHECKING:
-    from harness.crash.progress import Line
+    from harness.progress import Line
     from harness.settings import Settings
     from harness.world import World
 
@@ -149,7 +149,7 @@ class Collector:
             return
         if self._line is None:
             from harness.crash.plan import parts
-            from harness.crash.progress import Line
+            from harness.progress import Line
 
             self._line = Line(-(-len(parts(self._settings.sweep)) // self._settings.shard.count))
         terminal.rewrite(self._line.take(found["crashPoints"], found["violations"]), erase=True)

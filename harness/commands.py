@@ -11,10 +11,10 @@ import click
 from harness import images, python
 from harness.cli import INTERRUPTED
 from harness.crash.commands import replay, sweep
-from harness.crash.progress import stages
 from harness.errors import HarnessError
 from harness.machine import container, distro, doctor, leftovers
 from harness.mutants.commands import mutants
+from harness.progress import stages
 from harness.report.commands import report
 
 MAX_ENDPOINT = 107

@@ -84,10 +84,10 @@ def sweep(
 ) -> int:
     """Crash an orchestrator at its steps, events and system calls, start another one, and look what it makes of it."""
     from harness.crash.plan import GROUPS, parts
-    from harness.crash.progress import bar
     from harness.crash.scenes import SCENES, scene
     from harness.crash.sweep import golden_path, options_of, text_of
     from harness.crash.workers import Task, sweep_all
+    from harness.progress import bar
 
     for name in scenes:
         scene(name)

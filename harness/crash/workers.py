@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from harness.crash.plan import Part, Planned
-    from harness.crash.progress import Bar
+    from harness.progress import Bar
     from harness.settings import Settings
 
 AT_ONCE = 4

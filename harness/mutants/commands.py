@@ -37,9 +37,9 @@ def mutants(
     A fault that a test doesn't notice, a patch that doesn't apply any more and one that isn't in
     ci/mutants/baseline.json, or is in it alone, fail. A clean copy must pass the same tests first.
     """
-    from harness.crash.progress import bar, clock
     from harness.mutants.patch import load
     from harness.mutants.run import Kind, Workshop, check_control, judge_all
+    from harness.progress import bar, clock
     from harness.settings import session_directory
 
     began = time.monotonic()

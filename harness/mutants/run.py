@@ -26,7 +26,7 @@ from harness.places import environment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from harness.crash.progress import Bar
+    from harness.progress import Bar
 
 LIMIT = 300.0
 """Seconds that one run of pytest may take."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.crash.progress import Line, clock, stages
+from harness.progress import Line, clock, stages
 from tests.harness.seeded import faulty
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +129,7 @@ def test_a_terminal_sees_a_bar_with_counts_and_the_time_left() -> None:
 
 
 STAGES = """
-from harness.crash.progress import stages
+from harness.progress import stages
 with stages("setup") as say:
     for line in ("1/3 fetching", "2/3 compiling", "3/3 images", "there: ready"):
         say(line)
