@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from harness.progress import Line, clock, stages
+from harness.sharding import Shard
 from tests.harness.seeded import faulty
 
 ROOT = Path(__file__).resolve().parents[2]
 SPAWNED = "start/exit/start.spawned#1"
+PARTS = 100
+"""So many that a part of a scene's cells is one cell."""
 
 
 def nvx_harness(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -105,7 +108,8 @@ def test_a_faulty_orchestrator_ends_red_with_a_line_for_each_cell(tmp_path: Path
     command = faulty("marker after the spawn", tmp_path)
     options = ["--orchestrator", command, "--timeout-scale", "0.3"]
     report = tmp_path / "report.json"
-    chosen = ["--scene", "recover-served", "--group", "steps", "--report", str(report)]
+    part = next(f"{index}/{PARTS}" for index in range(1, PARTS + 1) if Shard(index, PARTS).has(SPAWNED))
+    chosen = ["--scene", "start", "--group", "steps", "--shard", part, "--report", str(report)]
     done = nvx_harness("sweep", *chosen, *options, "-j", "1")
     replayed = nvx_harness("replay", *options, SPAWNED)
     evidence = re.search(r"evidence: (/\S+/nvx-\w+)/", replayed.stdout)
