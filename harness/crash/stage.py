@@ -174,7 +174,9 @@ class Stage:
         conversation = self.program.conversation()
         output = os.path.join(self.world.root, "out", f"trace-{self.orchestrators}.txt")
         threads = [int(task) for task in os.listdir(f"/proc/{self.program.pid}/task")]
-        tracer = Tracer(self.program.pid, output, injection=injection)
+        # Without other threads nobody else is followed, so that a child's n-th call isn't hit as well.
+        follow = injection is None or len(threads) > 1
+        tracer = Tracer(self.program.pid, output, injection=injection, follow=follow)
         self.world.processes.own(tracer.pid)
         try:
             ended = self._traced()

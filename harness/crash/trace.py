@@ -165,17 +165,21 @@ class Tracer:
         pid: The process, which waits for its next request.
         output: The file for the trace.
         injection: What to inject, as strace takes it; None only looks.
+        follow: Whether what it starts is traced too, until its exec. The n-th call of a child is hit as well then.
 
     Raises:
         Unavailable: There is no strace, or it may not attach here.
     """
 
-    def __init__(self, pid: int, output: str, *, injection: str | None = None) -> None:
+    def __init__(self, pid: int, output: str, *, injection: str | None = None, follow: bool = True) -> None:
         program = find()
         self.output = output
+        # Lines about one process alone don't say whose they are.
+        self._prefix = "" if follow else f"{pid} "
         traced = [*CALLS, *([injection.partition(":")[0]] if injection else [])]
         # Nothing of what is written is printed: it may be the capability.
-        options = ["-f", "-b", "execve", "-y", "-s", "0", "-o", output, "-e", f"trace={','.join(traced)}"]
+        options = ["-y", "-s", "0", "-o", output, "-e", f"trace={','.join(traced)}"]
+        options += ["-f", "-b", "execve"] if follow else []
         inject = ["-e", f"inject={injection}"] if injection else []
         self._process = subprocess.Popen(
             [program, *options, *inject, "-p", str(pid)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -203,7 +207,7 @@ class Tracer:
             raise Late("the trace", expected="its end with the orchestrator's", found="strace goes on") from None
         self._errors.close()
         with open(self.output, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
+            return "".join(f"{self._prefix}{line}" for line in file)
 
     def stop(self) -> None:
         """Detach, whatever it traces."""
