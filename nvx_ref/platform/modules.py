@@ -102,6 +102,10 @@ class EndpointModule(Protocol):
         """Return the endpoint of a sandbox' directory; raises Refused where OpenVMM couldn't serve it."""
         ...
 
+    def is_elsewhere(self, endpoint: str, directory: str) -> bool:
+        """Tell whether an endpoint shows that it was chosen for another directory than this one."""
+        ...
+
     def connect(self, endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> Connection:
         """Connect to an endpoint that may not be there yet.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nvx_ref.errors import Indeterminate
+from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.platform import process as system
 from nvx_ref.platform.contract import ProcessGone
 from nvx_ref.process import ProcessRef
@@ -22,7 +23,7 @@ FOREIGN_NAMESPACE = "pid-namespace"
 
 
 def examine(
-    directory: files.Directory, process: ProcessIdentity, log: FileId, deadline: Deadline | None
+    directory: files.Directory, process: ProcessIdentity, log: FileId, endpoint: str, deadline: Deadline | None
 ) -> ProcessRef | None:
     """Find a recorded VMM again.
 
@@ -30,6 +31,7 @@ def examine(
         directory: The sandbox's directory.
         process: The recorded identity.
         log: The recorded log.
+        endpoint: The recorded endpoint.
         deadline: By when; a held claim is looked at again for a second of that. None: one look.
 
     Returns:
@@ -52,10 +54,10 @@ def examine(
         raise
     if found is None:
         return None
-    if process.pidfs_inode is not None and found.identity.pidfs_inode is not None:
-        return found
     try:
-        same = _has_witness(found, directory, log, deadline)
+        _require_own(found, directory, log, endpoint)
+        known = process.pidfs_inode is not None and found.identity.pidfs_inode is not None
+        same = known or _has_witness(found, directory, log, deadline)
     except BaseException:
         found.close()
         raise
@@ -63,6 +65,27 @@ def examine(
         found.close()
         return None
     return found
+
+
+def is_copied(directory: files.Directory, log: FileId, endpoint: str) -> bool:
+    """Tell whether a record was written in another directory, of which this one is a copy.
+
+    A directory that was renamed still has the log, and one whose log was rotated still has the endpoint.
+    """
+    if not endpoints.is_elsewhere(endpoint, directory.path):
+        return False
+    found = directory.stat(names.LOG)
+    return found is None or found.id != log
+
+
+def _require_own(found: ProcessRef, directory: files.Directory, log: FileId, endpoint: str) -> None:
+    if is_copied(directory, log, endpoint):
+        raise Indeterminate(
+            f"a record here is of another directory's VM (process {found.identity.pid}, {endpoint}), so this seems to "
+            "be a copy of that",
+            hint="in a copy, remove launch.json and runtime.json; a sandbox that was moved goes back to its place",
+            detail="copied",
+        )
 
 
 def require_unclaimed(directory: files.Directory, deadline: Deadline | None) -> None:

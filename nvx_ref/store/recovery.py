@@ -97,7 +97,7 @@ def _find(store: LockedStore, journal: Journal, probe: Probe | None, deadline: D
     elif journal.process is None:
         found = _find_unrecorded(store, journal, probe, deadline)
     else:
-        found = evidence.examine(store.directory, journal.process, journal.log, deadline)
+        found = evidence.examine(store.directory, journal.process, journal.log, journal.endpoint, deadline)
     store.observe(Step.RECOVER_PROBED)
     return found
 
@@ -106,6 +106,9 @@ def _find_unrecorded(
     store: LockedStore, journal: Journal, probe: Probe | None, deadline: Deadline
 ) -> ProcessRef | None:
     until = deadline.sooner(claim.CLAIM_WAIT)
+    if evidence.is_copied(store.directory, journal.log, journal.endpoint):
+        # Whoever serves that endpoint and has that log is the original's.
+        probe = None
     while True:
         state = store.look_at_claim(journal.log)
         if state is Claim.FREE:

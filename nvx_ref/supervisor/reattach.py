@@ -7,6 +7,7 @@ The verdicts, first match:
 - record of another PID namespace: exited if the log's claim is free, else indeterminate;
 - record unreadable, process denied or hidden, no way to hold it: indeterminate;
 - process gone, its number another's, or ended: exited;
+- verified, of a record that was copied here from another directory: indeterminate;
 - verified, and a part of the runtime identity differs: mismatched;
 - verified, same runtime identity: live;
 - neither journal nor record: exited, unless some process has the log's claim, which is indeterminate.
@@ -116,7 +117,7 @@ def _relock(store: Store, name: str, deadline: Deadline) -> LockedStore:
 
 
 def _examine(reader: Reader, record: RuntimeRecord, deadline: Deadline | None) -> ProcessRef | None:
-    return evidence.examine(reader.directory, record.process, record.log, deadline)
+    return evidence.examine(reader.directory, record.process, record.log, record.endpoint, deadline)
 
 
 def _compare(
@@ -152,7 +153,7 @@ def _require_finished(reader: Reader, journal: Journal) -> None:
     if evidence.is_of_earlier_boot(journal):
         return
     if journal.process is not None:
-        found = evidence.examine(reader.directory, journal.process, journal.log, None)
+        found = evidence.examine(reader.directory, journal.process, journal.log, journal.endpoint, None)
         if found is None:
             return
         found.close()

@@ -54,7 +54,13 @@ def test_a_process_that_has_the_log_is_the_recorded_one(launched: Site) -> None:
         identity = msgspec.structs.replace(alive, pidfs_inode=None)
         write_journal(launched, identity)
         with claimed(launched.path(LOG)):
-            found = evidence.examine(files.open_private(str(launched.path())), identity, log_of(launched), None)
+            found = evidence.examine(
+                files.open_private(str(launched.path())),
+                identity,
+                log_of(launched),
+                str(launched.path("control.sock")),
+                None,
+            )
             assert found is not None
             found.close()
 
@@ -70,5 +76,14 @@ def test_a_process_that_ends_while_its_witness_is_asked_for_has_exited(
     monkeypatch.setattr(evidence.ProcessRef, "open", lambda _: acting)
     identity = msgspec.structs.replace(process.own_identity(), pidfs_inode=None)
     with claimed(launched.path(LOG)):
-        assert evidence.examine(files.open_private(str(launched.path())), identity, log_of(launched), None) is None
+        assert (
+            evidence.examine(
+                files.open_private(str(launched.path())),
+                identity,
+                log_of(launched),
+                str(launched.path("control.sock")),
+                None,
+            )
+            is None
+        )
     assert acting.closed

@@ -81,6 +81,16 @@ def choose(directory: str) -> str:
     return path
 
 
+def is_elsewhere(endpoint: str, directory: str) -> bool:
+    """Tell whether an endpoint was chosen for another directory, or for another path of this one.
+
+    Args:
+        endpoint: As :func:`choose` returned it.
+        directory: A directory's absolute path.
+    """
+    return endpoint != os.path.join(directory, NAME)
+
+
 def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> Connection:
     """Connect to an endpoint that may not be there yet.
 

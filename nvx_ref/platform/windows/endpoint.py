@@ -48,6 +48,12 @@ def choose(directory: str) -> str:
     return PREFIX + os.urandom(16).hex()
 
 
+def is_elsewhere(endpoint: str, directory: str) -> bool:
+    """Return False: the name of a pipe doesn't say for which directory it was chosen."""
+    del endpoint, directory
+    return False
+
+
 def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> Connection:
     """Connect to an endpoint that may not be there, or not be free yet; it is tried every 25 ms.
 
