@@ -25,6 +25,7 @@ OTHERS: dict[str, str] = {
     "test_image_swap": "image_swap",
     "test_crash_points": "crash",
     "test_disk_errors": "crash",
+    "test_field_reports": "crash",
     "test_interrupted_launch": "crash",
     "test_killed_in_the_spawn": "crash",
     "test_lifecycle": "lifecycle",

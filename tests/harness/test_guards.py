@@ -85,6 +85,12 @@ GUARDS = {
         "if log is not None and deadline is directory:",
         "tests/supervisor/test_reattach.py::test_no_record_and_a_log_that_some_process_has",
     ),
+    "a copied record is nobody's": (
+        "nvx_ref/store/evidence.py",
+        "    if is_copied(directory, log, endpoint):\n",
+        "    if found is directory:\n",
+        "tests/supervisor/test_reattach.py::test_a_record_that_was_copied_from_another_directory",
+    ),
     "forced is what the force has ended": (
         "nvx_ref/supervisor/vmm.py",
         "if self.process.ended_by_force() is False else",

@@ -14,7 +14,7 @@ import pytest
 from looking import exited, found_by, looked, unknown
 from nvx_ref import errors
 from nvx_ref.platform import process
-from nvx_ref.platform.contract import Unpinnable
+from nvx_ref.platform.contract import FileId, Unpinnable
 from nvx_ref.steps import Step
 from nvx_ref.store import (
     Claim,
@@ -27,7 +27,7 @@ from nvx_ref.store import (
     evidence,
 )
 from nvx_ref.store.names import JOURNAL, LOG, RUNTIME
-from nvx_ref.supervisor import Exited, Live, Mismatched, inspect, reattach
+from nvx_ref.supervisor import Exited, Indeterminate, Live, Mismatched, inspect, reattach
 from sandboxes import (
     IDENTITY,
     NAME,
@@ -83,6 +83,24 @@ def test_a_record_of_another_namespace_is_decided_by_the_claim(recorded: Site) -
         with claimed(recorded.path(LOG)):
             unknown(recorded, "pid-namespace")
         exited(recorded, record)
+
+
+@pytest.mark.case("T01")
+def test_a_record_that_was_copied_from_another_directory(recorded: Site) -> None:
+    """Its process is verified, and another sandbox's: only a place *and* a log that are others say so."""
+    other = FileId("1", "2")
+    with stranger() as alive:
+        for log, endpoint, expected in (
+            (None, None, Live),
+            (other, None, Live),
+            (None, "/moved/box/control.sock", Live),
+            (other, "/another/box/control.sock", Indeterminate),
+        ):
+            write_runtime(recorded, alive, log=log, endpoint=endpoint)
+            assert isinstance(looked(recorded), expected)
+            assert isinstance(found_by(recorded), expected)
+        unknown(recorded, "copied")
+    assert isinstance(found_by(recorded), Exited)
 
 
 @pytest.mark.case("T44")

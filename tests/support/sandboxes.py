@@ -204,13 +204,14 @@ def write_runtime(
     log: FileId | None = None,
     launch_id: str = "b" * 32,
     identity: RuntimeIdentity = IDENTITY,
+    endpoint: str | None = None,
 ) -> RuntimeRecord:
     """Leave the runtime record of a VMM."""
     record = RuntimeRecord(
         format=FORMAT,
         launch_id=launch_id,
         process=process,
-        endpoint=str(site.path(store_names.SOCKET)),
+        endpoint=endpoint or str(site.path(store_names.SOCKET)),
         log=log or log_of(site),
         identity=identity,
     )
