@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: help venv scenarios test unit bench nightly soak sweep report lint types docs goldens generated qemu wine clean
+.PHONY: help venv scenarios test unit bench nightly soak sweep mutants lint types goldens wine clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -51,6 +52,8 @@ report: $(STAMP) ## Run the scenarios and draw their page: build/report.html
 	@mkdir -p build
 	$(BIN)/python -m pytest scenarios -n $(JOBS) --nvx-report build/report.json || true
 	$(BIN)/nvx-harness report build/report.json -o build/report.html
+mutants: $(STAMP) ## Every seeded fault, and the tests that must notice it (minutes)
+	$(BIN)/nvx-harness mutants --jobs $(JOBS)
 
 lint: $(STAMP) ## Style, formatting and import arrows
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +17,7 @@ from nvx_ref.configuration import SandboxConfiguration, SandboxRequest, configur
 from nvx_ref.control import NvxcGuest
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import LaunchFailed, NotFound, Refused, VmmExited
+from nvx_ref.images.artifacts import CONTROL_CONTRACT_REVISION
 from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.plan import GuestKind, MappingPolicy, Share
 from nvx_ref.steps import Step
@@ -79,6 +81,39 @@ def test_a_policy_that_says_yes_lets_the_launch_go_on(request_: SandboxRequest, 
     with pytest.raises(LaunchFailed):
         orchestrator.start("box", deadline=soon())
     assert steps.index(Step.START_POLICY_AUTHORISED) < steps.index(Step.START_MARKER_WRITTEN)
+
+
+def test_a_release_of_other_contracts_is_not_started_and_still_looked_at(request_: SandboxRequest, root: str) -> None:
+    orchestrator = Orchestrator(root)
+    orchestrator.provision("box", configure(request_), deadline=soon())
+    manifest = Path(request_.manifest or "")
+    said = manifest.read_text()
+    manifest.write_text(said.replace(CONTROL_CONTRACT_REVISION, "nvx-microvm-v3-control-v1"))
+    assert manifest.read_text() != said
+    with pytest.raises(Refused) as caught:
+        orchestrator.start("box", deadline=soon())
+    assert (caught.value.subject, caught.value.detail) == (request_.manifest, "contract")
+    assert names(root) == PROVISIONED
+    assert orchestrator.status("box").verdict == "stopped"
+    orchestrator.deprovision("box", deadline=soon())
+
+
+@pytest.mark.parametrize("what", ["distro", "scratch"])
+def test_an_image_that_was_replaced_since_it_was_verified_is_not_provisioned(
+    request_: SandboxRequest, root: str, tmp_path: Path, what: str
+) -> None:
+    scratch = images.copy_scratch(str(tmp_path / "scratch.ext4"))
+    distro = shutil.copy(request_.distro or "", str(tmp_path / "distro.erofs"))
+    request = msgspec.structs.replace(request_, distro=distro, ram_upper=False, scratch=scratch)
+    configuration = configure(request)
+    path = distro if what == "distro" else scratch
+    os.rename(shutil.copy(path, tmp_path / "other"), path)
+    orchestrator = Orchestrator(root)
+    with pytest.raises(Refused) as caught:
+        orchestrator.provision("box", configuration, deadline=soon())
+    assert (caught.value.subject, caught.value.detail) == (path, "stale")
+    assert not os.path.lexists(os.path.join(root, "box"))
+    orchestrator.provision("box", configure(request), deadline=soon())
 
 
 @pytest.mark.spec("622.scope1.i")

@@ -47,6 +47,8 @@ def test_no_two_launches_share_anything(provisioned: Site) -> None:
         for _ in range(5):
             launch = locked.begin_launch(IDENTITY)
             seen |= {launch.launch_id, launch.capability}
+            # 32 random bytes: fewer than half of them different comes once in 10**15 launches.
+            assert len(set(launch.capability)) >= 16
             launch.abandon(child_exited=True)
     assert len(seen) == 10
 
