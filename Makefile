@@ -11,8 +11,7 @@ QEMU_TESTS ?= scenarios/test_real_guest.py \
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv scenarios test unit bench nightly soak sweep report lint types docs goldens generated qemu wine clean
-.PHONY: help venv scenarios test unit bench nightly soak sweep mutants lint types goldens wine clean
+.PHONY: help venv scenarios test unit bench nightly soak sweep mutants report lint types docs goldens generated qemu wine clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -52,6 +51,7 @@ report: $(STAMP) ## Run the scenarios and draw their page: build/report.html
 	@mkdir -p build
 	$(BIN)/python -m pytest scenarios -n $(JOBS) --nvx-report build/report.json || true
 	$(BIN)/nvx-harness report build/report.json -o build/report.html
+
 mutants: $(STAMP) ## Every seeded fault, and the tests that must notice it (minutes)
 	$(BIN)/nvx-harness mutants --jobs $(JOBS)
 
