@@ -12,6 +12,7 @@ import msgspec
 from tests.bench import exits, harnessing, launching, reattaching, spawning, starting
 from tests.bench.measure import FORMAT, BenchReport, Row, Skipped, machine, table
 
+FAILED = "failed:"
 BENCHES: dict[str, Callable[[float], list[Row]]] = {
     "exits": exits.rows,
     "spawn": spawning.rows,
@@ -42,11 +43,14 @@ def measured(names: list[str], scale: float, tell: Callable[[str], object]) -> B
             rows += BENCHES[name](scale)
         except Skipped as reason:
             skipped[name] = str(reason)
+        except AssertionError as fault:
+            # The others' figures are not lost for it.
+            skipped[name] = f"{FAILED} {fault}"
     return BenchReport(FORMAT, where, rows, {row.id: row.met for row in rows}, skipped)
 
 
 def main(arguments: list[str]) -> int:
-    """Measure what the arguments say; a missed target is told and is no failure."""
+    """Measure what the arguments say; a missed target is told and is no failure, as a benchmark that failed is."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHES)}; all of them")
     parser.add_argument("--json", metavar="FILE", help="write the report there as JSON")
@@ -62,7 +66,7 @@ def main(arguments: list[str]) -> int:
     print(table(report))
     if given.json:
         Path(given.json).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    return 0
+    return 1 if any(reason.startswith(FAILED) for reason in report.skipped.values()) else 0
 
 
 if __name__ == "__main__":

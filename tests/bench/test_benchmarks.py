@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.bench import __main__ as program
 from tests.bench.__main__ import BENCHES
-from tests.bench.measure import BenchReport, Row, low, side_by_side, table
+from tests.bench.measure import BenchReport, Row, Skipped, low, side_by_side, table
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["exits", "spawn", "launch", "reattach", "staged", "import", "fake"]
@@ -75,6 +76,22 @@ def test_the_quick_ones_run_and_report(tmp_path: Path) -> None:
     assert all(len(row.figures) > 1 for row in report.rows if row.unit == "x")
     # No wall clock: the launch's syncs are counted.
     assert next(row for row in report.rows if row.id == "launch-fsyncs").measured == 3
+
+
+def test_a_benchmark_that_fails_loses_no_other_s_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: float) -> list[Row]:
+        raise AssertionError("it broke")
+
+    def impossible(_: float) -> list[Row]:
+        raise Skipped("no such kernel")
+
+    monkeypatch.setattr(program, "BENCHES", {"broken": broken, "impossible": impossible, "staged": BENCHES["staged"]})
+    assert program.main(["--scale", "0.01"]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("staged-launch") for line in told)
+    assert [line.split(None, 1)[1] for line in told[-2:]] == ["skipped: failed: it broke", "skipped: no such kernel"]
 
 
 def test_every_benchmark_is_explained() -> None:
