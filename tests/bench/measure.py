@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +102,9 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def side_by_side(ways: Mapping[str, Callable[[], float]], rounds: int, *, quiet: bool = False) -> dict[str, float]:
-    """Return each way's seconds: all in turn, in every round, and one round before that doesn't count.
+    """Return each way's seconds: all in every round, and one round before that doesn't count.
+
+    Each round has an order of its own, since what one way leaves in the caches is the next one's.
 
     Args:
         ways: By name: measures once, and returns the seconds.
@@ -110,9 +113,12 @@ def side_by_side(ways: Mapping[str, Callable[[], float]], rounds: int, *, quiet:
             the median, which is what a wait comes to.
     """
     taken: dict[str, list[float]] = {name: [] for name in ways}
+    order = list(ways)
+    chance = random.Random(rounds)  # noqa: S311 - nothing secret
     for turn in range(rounds + 1):
-        for name, measure in ways.items():
-            value = measure()
+        chance.shuffle(order)
+        for name in order:
+            value = ways[name]()
             if turn:
                 taken[name].append(value)
     return {name: low(values) if quiet else statistics.median(values) for name, values in taken.items()}
