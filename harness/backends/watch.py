@@ -85,11 +85,10 @@ class Watch:
 
     def _look(self) -> None:
         there: dict[tuple[int, int], int] = {}
-        for pid in self._host.processes():
-            stat = self._host.stat(pid)
-            if stat is None or stat.start < self._since:
+        for stat in self._host.stats():
+            if stat.start < self._since:
                 continue
-            key = (pid, stat.start)
+            pid, key = stat.pid, (stat.pid, stat.start)
             there[key] = looks = self._looks.get(key, 0) + 1
             if key in self._runs or looks > YOUNG:
                 continue

@@ -52,8 +52,7 @@ class HeldSpawn:
         found: list[int] = []
 
         def look() -> bool:
-            stats = (host.stat(pid) for pid in host.processes())
-            mine = [one for one in stats if one is not None and one.parent == self._program.pid]
+            mine = [one for one in host.stats() if one.parent == self._program.pid]
             found[:] = [one.pid for one in mine if one.state in STOPPED]
             return bool(found)
 

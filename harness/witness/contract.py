@@ -100,6 +100,10 @@ class Host(Protocol):
         """Return the numbers of all processes that this user sees."""
         ...
 
+    def stats(self) -> list[Stat]:
+        """Look at all of them at once."""
+        ...
+
     def stat(self, pid: int) -> Stat | None:
         """Look at one process; None if there is none."""
         ...

@@ -109,6 +109,10 @@ class LinuxHost:
         """List /proc."""
         return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
+    def stats(self) -> list[Stat]:
+        """Look at each that is still there."""
+        return [stat for pid in self.processes() if (stat := self.stat(pid)) is not None]
+
     def stat(self, pid: int) -> Stat | None:
         """Parse /proc/PID/stat after the last parenthesis: the name may hold anything."""
         raw = _read(f"/proc/{pid}/stat")

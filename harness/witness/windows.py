@@ -176,6 +176,10 @@ class WindowsHost:
         """List the kernel's table."""
         return [stat.pid for stat in _table()]
 
+    def stats(self) -> list[Stat]:
+        """Read the kernel's table once."""
+        return _table()
+
     def stat(self, pid: int) -> Stat | None:
         """Look into the kernel's table."""
         return next((stat for stat in _table() if stat.pid == pid), None)
