@@ -223,7 +223,7 @@ class Launch:
 
     def _open(self, role: str, path: str) -> None:
         try:
-            fd = os.open(path, os.O_RDONLY | host.OPEN_FLAGS)
+            fd = host.open_file(path)
         except OSError as error:
             raise Failure(f"failed to open {role} {path}: {error.strerror}") from error
         self._opened(role, fd, readonly=True)

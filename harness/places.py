@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _numbers = itertools.count()
 
@@ -25,3 +30,21 @@ def make_root(session: str) -> str:
 def shown(value: object) -> str:
     """Return a fact as a failure text shows it."""
     return value if isinstance(value, str) else repr(value)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file: one that is only to be read, which Windows doesn't remove, becomes writable first."""
+    try:
+        os.unlink(path)
+    except PermissionError:
+        _again(os.unlink, path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with everything in it, likewise."""
+    shutil.rmtree(path, onerror=_again)
+
+
+def _again(function: Callable[[str], object], path: str, _error: object = None) -> None:
+    os.chmod(path, 0o700)
+    function(path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from harness import commandline, python, stories, witness
 from harness.channel import Channel
 from harness.deadline import Clock, until
 from harness.errors import Finding, HarnessError, Late, Unmet, Unsupported, is_finding
-from harness.places import environment, make_root, shown
+from harness.places import environment, make_root, remove_file, remove_tree, shown
 from harness.settings import orchestrator_words
 from harness.sut.messages import HELLO
 from harness.sut.process import Started
@@ -158,7 +157,7 @@ class World:
 
     def remove(self, path: str) -> None:
         """Remove a file that the scenario itself put somewhere."""
-        os.unlink(path)
+        remove_file(path)
 
     def need(self, *needs: str) -> None:
         """Skip the scenario, by an error, unless the backend can do what it needs.
@@ -391,7 +390,7 @@ class World:
         self.processes.close()
         # What is mounted here belongs to somebody else: nothing below it may go.
         if not self.host.mounts(self.root):
-            shutil.rmtree(self.root)
+            remove_tree(self.root)
         if not self._kept:
             self.evidence.remove()
         return "" if told else left

@@ -10,6 +10,7 @@ CONTRACT: dict[str, str] = {
     "test_adapter": "c3",
     "test_checked_handoff": "c4",
     "test_cold_boot": "c3",
+    "test_image_guards": "c4",
     "test_exports": "c5",
     "test_managed_order": "c5",
     "test_network": "c5",

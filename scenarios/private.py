@@ -22,6 +22,7 @@ class Files:
     """
 
     def __init__(self, world: World, box: Sandbox, roles: tuple[str, ...] = ROLES) -> None:
+        self.world = world
         self.place = os.path.join(world.root, "images", f"{box.name}-own")
         os.makedirs(self.place, mode=0o700)
         wanted = {**box.request()}
@@ -29,7 +30,7 @@ class Files:
         self._sources = {role: str(wanted[role]) for role in roles}
         for role in roles:
             self.paths[role] = os.path.join(self.place, role)
-            os.symlink(self.copy(role, "first"), self.paths[role])
+            self._show(self.copy(role, "first"), self.paths[role])
         box.extra.update(self.paths)
 
     def copy(self, role: str, name: str) -> str:
@@ -37,10 +38,17 @@ class Files:
         path = os.path.join(self.place, f"{role}.{name}")
         # An earlier copy can't be written to, and may be somewhere else by now.
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+            self.world.remove(path)
         shutil.copyfile(self._sources[role], path)
         os.chmod(path, 0o600 if role == "scratch" else 0o444)
         return path
+
+    def _show(self, path: str, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.symlink(path, name)
+        if not os.path.lexists(name):
+            # Where a user may not make links, as on Windows, there is a file of that name and nothing else.
+            os.rename(path, name)
 
     def object(self, role: str) -> tuple[int, int]:
         """Return which object a role's path leads to now: device and inode."""

@@ -202,6 +202,15 @@ def is_plain_directory(path: str) -> bool:
     return stat.S_ISDIR(os.lstat(path).st_mode)
 
 
+def open_file(path: str) -> int:
+    """Open a boot file to be read, as Rust's standard library does.
+
+    Raises:
+        OSError: it can't be opened.
+    """
+    return os.open(path, os.O_RDONLY | OPEN_FLAGS)
+
+
 def publish(staging: str, destination: str, *, by_link: bool = False) -> None:
     """Give the staging file its final name without replacing anything: rename where the kernel can, else link.
 

@@ -168,6 +168,17 @@ def is_plain_directory(path: str) -> bool:
     return stat.S_ISDIR(found.st_mode) and not found.st_file_attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT
 
 
+def open_file(path: str) -> int:
+    """Open a boot file to be read, as Rust's standard library does.
+
+    Raises:
+        OSError: it can't be opened.
+    """
+    from fake_openvmm.windows.system import open_image  # noqa: PLC0415 - once all options were checked
+
+    return open_image(path, writable=False)
+
+
 def publish(staging: str, destination: str, *, by_link: bool = False) -> None:
     """Give the staging file its final name; Windows never replaces anything by that.
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from harness.witness.contract import Pin
 
 CHUNK = 65536
+LAST_WORDS = 1.0
+"""Seconds that what an ended program has written may take to come through; a child may keep the pipe open."""
 
 
 class ThreadedAnswers:
@@ -37,7 +39,11 @@ class ThreadedAnswers:
     def wait(self, pin: Pin, deadline: Deadline) -> bool:
         """See :class:`Answers`."""
         ended = self._ended and not self._pieces
-        return self._event.wait([pin.fileno()], deadline, alone=ended)
+        found = self._event.wait([pin.fileno()], deadline, alone=ended)
+        if pin.has_exited():
+            # What it wrote last is still on its way through the thread, which ends with the pipe.
+            self._thread.join(LAST_WORDS)
+        return found
 
     def read(self) -> bytes | None:
         """See :class:`Answers`."""

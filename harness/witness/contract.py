@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
     from harness.deadline import Deadline
@@ -86,6 +87,20 @@ class Host(Protocol):
     @property
     def ownership_is_a_handle(self) -> bool:
         """Whether a VMM inherits the ownership of its scratch as a handle of its own, named by no argument."""
+        ...
+
+    @property
+    def guards_files(self) -> bool:
+        """Whether an open file can keep others from its name and content, as it does on Windows."""
+        ...
+
+    def mode(self, path: str, status: os.stat_result) -> int:
+        """Return a file's kind, and as mode bits who may reach it.
+
+        Args:
+            path: The file.
+            status: What `lstat` says of it.
+        """
         ...
 
     def adopt_orphans(self) -> None:

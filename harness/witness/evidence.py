@@ -13,6 +13,8 @@ import shutil
 import stat
 from typing import TYPE_CHECKING
 
+from harness.witness import host
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -89,17 +91,19 @@ class Evidence:
 def listing(directory: str) -> list[str]:
     """Return the entries below a directory, one line each: kind, mode, links, size of files, name."""
     found: list[str] = []
+    system = host()
     for place, names, files in os.walk(directory):
         names.sort()
         for name in sorted([*names, *files]):
             path = os.path.join(place, name)
             try:
                 status = os.lstat(path)
+                mode = system.mode(path, status)
             except FileNotFoundError:
                 continue
             target = f" -> {os.readlink(path)}" if stat.S_ISLNK(status.st_mode) else ""
             shown = os.path.relpath(path, directory)
-            found.append(f"{stat.filemode(status.st_mode)} {status.st_nlink} {status.st_size:8} {shown}{target}")
+            found.append(f"{stat.filemode(mode)} {status.st_nlink} {status.st_size:8} {shown}{target}")
     return found
 
 

@@ -83,6 +83,12 @@ class LinuxHost:
     """See :class:`harness.witness.contract.Host`."""
 
     ownership_is_a_handle = False
+    guards_files = False
+
+    def mode(self, path: str, status: os.stat_result) -> int:
+        """Return the mode as it is."""
+        del path
+        return status.st_mode
 
     def adopt_orphans(self) -> None:
         """Make this process a subreaper."""

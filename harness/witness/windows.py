@@ -12,6 +12,7 @@ assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of
 import msvcrt  # noqa: E402
 
 from harness.errors import HarnessError  # noqa: E402
+from harness.witness import access  # noqa: E402
 from harness.witness.contract import Descriptor, Stat  # noqa: E402
 
 if TYPE_CHECKING:
@@ -151,6 +152,11 @@ class WindowsHost:
     """See :class:`harness.witness.contract.Host`."""
 
     ownership_is_a_handle = True
+    guards_files = True
+
+    def mode(self, path: str, status: os.stat_result) -> int:
+        """Read the access list."""
+        return access.mode(path, status)
 
     def adopt_orphans(self) -> None:
         """Nothing adopts orphans on Windows: processes are found by their arguments and their logs."""
