@@ -63,18 +63,25 @@ def resolve(options: Options) -> list[Share]:
 
 def _root(name: str | None, directory: str, *, readonly: bool) -> Root:
     full = absolute(directory, "microVM filesystem host path")
-    if ".." in full.split("/"):
+    path, parts = _split(full)
+    if ".." in parts:
         raise Failure("microVM filesystem host path contains a parent component")
-    path, chain = "/", [os.lstat("/")]
-    for part in full.split("/"):
+    chain = [os.lstat(path)]
+    for part in parts:
         if part in ("", "."):
             continue
-        path = os.path.join(path, part)
+        path = f"{path.rstrip('/')}/{part}"
         chain.append(_no_link(path, "filesystem"))
     mode = chain[-1].st_mode
     if not (stat.S_ISDIR(mode) or (name is not None and stat.S_ISREG(mode))):
         raise Failure(f"microVM filesystem root is not a plain directory: {path}")
     return Root(Share(name, path, readonly=readonly), chain)
+
+
+def _split(path: str) -> tuple[str, list[str]]:
+    """Split an absolute path into its root and its parts; all that follows has slashes, on every system."""
+    drive, rest = os.path.splitdrive(path)
+    return f"{drive}/", rest.replace(os.sep, "/").split("/")
 
 
 def _no_link(path: str, what: str) -> os.stat_result:
@@ -136,15 +143,16 @@ def _reach_the_same(first: tuple[str, str], second: tuple[str, str]) -> bool:
 
 
 def _attribute(kind: str, path: str, roots: list[Root], *, aggregate: bool) -> None:
-    if any(part in (".", "..") for part in path.split("/")):
+    if any(part in (".", "..") for part in path.replace(os.sep, "/").split("/")):
         raise Failure(f"microVM {kind} path contains a dot or parent component: {path}")
     if aggregate and not os.path.isabs(path):
         raise Failure(f"with --mount-aggregate, a {kind} path must be absolute: {path}")
     full = os.path.join(roots[0].share.host, path)
-    current, found = "/", os.lstat("/")
-    for part in full.split("/"):
+    current, parts = _split(full)
+    found = os.lstat(current)
+    for part in parts:
         if part:
-            current = os.path.join(current, part)
+            current = f"{current.rstrip('/')}/{part}"
             found = _no_link(current, kind)
     root = next((root for root in roots if contains(root.share.host, current)), None)
     if root is None or not root.directory:

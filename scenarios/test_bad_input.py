@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -29,6 +30,8 @@ def _copy(world: World, source: str, name: str, size: int = -1) -> str:
 
 
 def _fifo(world: World) -> str:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("there are no FIFOs with a path here")
     path = os.path.join(world.root, "images", "fifo")
     os.mkfifo(path)
     return path
@@ -53,7 +56,7 @@ PROVISION: dict[str, Spoil] = {
     "kernel_missing": lambda w, _, o: replaced(o, "--kernel", os.path.join(w.root, "none")),
     "no_kernel": lambda _, __, o: replaced(o, "--kernel"),
     "manifest_missing": lambda w, _, o: replaced(o, "--manifest", os.path.join(w.root, "none")),
-    "openvmm_unbalanced": lambda _, __, o: replaced(o, "--openvmm", "'python"),
+    "openvmm_unbalanced": lambda _, __, o: replaced(o, "--openvmm", '"python'),
     "openvmm_empty": lambda _, __, o: replaced(o, "--openvmm", ""),
     "artifacts_and_parts": lambda w, _, o: [*o, "--artifacts", w.artifacts.directory],
     "hostname": lambda _, __, o: [*o, "--hostname", "Not A Name"],
@@ -82,7 +85,9 @@ def test_a_provision_that_is_refused_leaves_nothing(world: World, goldens: Golde
     goldens.check(f"bad_input/{case}.txt", shell.notes)
 
 
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read every file")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="this user may read every file, whatever its mode"
+)
 def test_an_unreadable_distro_is_named(world: World, goldens: Goldens) -> None:
     box = Sandbox(world)
     shell = Shell(world, box)
@@ -108,9 +113,15 @@ NAMES = {
 }
 
 
+OF_SOCKETS = frozenset({"equals_above", "comma_above", "endpoint_too_long"})
+"""What is wrong with them is the path of the socket that would be in them."""
+
+
 @pytest.mark.case("T07")
 @pytest.mark.parametrize("case", NAMES)
 def test_a_state_directory_that_cannot_be_one_is_refused(world: World, goldens: Goldens, case: str) -> None:
+    if case in OF_SOCKETS and world.host.serves_pipes:
+        pytest.skip("an endpoint is a pipe here, whatever the directory is called")
     box = Sandbox(world)
     shell = Shell(world, box)
     # The message counts bytes: the same number wherever the run keeps its files.
@@ -125,15 +136,17 @@ def test_a_state_directory_that_cannot_be_one_is_refused(world: World, goldens: 
 
 
 def _directory(box: Sandbox, world: World) -> None:
-    del world
     os.mkdir(box.directory)
-    os.chmod(box.directory, 0o755)  # noqa: S103 - the fault
+    world.host.expose(box.directory)
 
 
 def _symlink(box: Sandbox, world: World) -> None:
     target = os.path.join(world.root, "images", "elsewhere")
     os.mkdir(target, 0o700)
-    os.symlink(target, box.directory)
+    with contextlib.suppress(OSError):
+        os.symlink(target, box.directory)
+    if not os.path.lexists(box.directory):
+        pytest.skip("this user may not make links here")
 
 
 def _regular(box: Sandbox, world: World) -> None:

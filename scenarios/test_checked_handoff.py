@@ -148,7 +148,7 @@ def _touch(files: Files) -> None:
 
 
 def _mode(files: Files) -> None:
-    os.chmod(files.paths["distro"], 0o400)
+    os.chmod(files.paths["distro"], 0o600)
 
 
 def _grow(files: Files) -> None:
@@ -158,12 +158,15 @@ def _grow(files: Files) -> None:
 
 
 def _replace(files: Files) -> None:
-    os.replace(files.copy("distro", "other"), files.paths["distro"])
+    other = files.copy("distro", "other")
+    files.world.remove(files.paths["distro"])
+    os.rename(other, files.paths["distro"])
 
 
 def _kind(files: Files) -> None:
-    os.unlink(files.paths["distro"])
-    os.mkfifo(files.paths["distro"])
+    files.world.remove(files.paths["distro"])
+    make = getattr(os, "mkfifo", os.mkdir)
+    make(files.paths["distro"])
 
 
 def _gone(files: Files) -> None:

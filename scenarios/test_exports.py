@@ -26,7 +26,7 @@ def tree(world: World) -> Tree:
     os.makedirs(root)
 
     def path(name: str) -> str:
-        full = os.path.join(root, name.rstrip("/"))
+        full = os.path.join(root, *name.rstrip("/").split("/"))
         if not os.path.lexists(full):
             os.makedirs(full if name.endswith("/") else os.path.dirname(full), exist_ok=True)
             if not name.endswith("/"):

@@ -14,7 +14,7 @@ from typing import Self
 import pytest
 
 from harness import python
-from harness.backends.contract import UNSEEN
+from harness.backends.contract import KNOB, UNSEEN
 from harness.sandbox import RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.sut.protocol import mapping
@@ -28,8 +28,9 @@ import os, signal, sys
 def note(number, _):
     os.write(1, f"signal {number}".encode())
 
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGCONT):
-    signal.signal(number, note)
+for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGCONT", "SIGBREAK"):
+    if hasattr(signal, name):
+        signal.signal(getattr(signal, name), note)
 os.write(1, b"ready")
 sys.stdin.read()
 """
@@ -76,6 +77,7 @@ def stopped(world: World, box: Sandbox, program: Program, where: str) -> None:
 
 @pytest.mark.case("T21")
 def test_a_vmm_with_any_name_is_found_again(world: World) -> None:
+    world.need(f"{KNOB}process_name")
     box, pid = running(world, {"process_name": NAME})
     with open(f"/proc/{pid}/comm", "rb") as comm:
         world.expect("its name", expected=os.fsencode(NAME) + b"\n", found=comm.read())
@@ -209,6 +211,7 @@ def test_a_start_whose_endpoint_a_stranger_serves_fails_without_a_word_to_it(wor
 
 @pytest.mark.spec("620.scope2.c", "620.scope6.g")
 def test_a_descendant_that_keeps_the_log_bars_the_next_start_until_it_ends(world: World) -> None:
+    world.need(f"{KNOB}helper_keeps_log")
     box, pid = running(world, {"helper_keeps_log": True})
     program = world.orchestrator()
     box.succeed(program, "stop")

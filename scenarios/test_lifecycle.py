@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from harness.goldens import Goldens
@@ -79,7 +81,8 @@ def test_a_foreign_file_stops_the_removal_before_anything_goes(world: World, gol
     box = Sandbox(world)
     shell = Shell(world, box)
     shell.type("provision", *options(box, world))
-    with open(box.path("notes.txt"), "w", encoding="utf-8") as file:
+    descriptor = os.open(box.path("notes.txt"), os.O_WRONLY | os.O_CREAT, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
         file.write("mine\n")
     shell.type("deprovision")
     world.remove(box.path("notes.txt"))
@@ -98,9 +101,10 @@ def test_a_stop_that_the_guest_ignores_reports_the_timeout_and_forces_only_on_re
     shell.type("provision", *options(box, world))
     shell.type("start")
     vmm = world.processes.one("start")
-    shell.type("stop", "--timeout", "0.5")
+    soon = f"{world.soon(0.5).remaining():.1f}"
+    shell.type("stop", "--timeout", soon)
     world.expect("the VMM after the timeout", expected=vmm.pin.pid, found=world.processes.one("stop").pin.pid)
-    shell.type("stop", "--timeout", "0.5", "--force-within", "10")
+    shell.type("stop", "--timeout", soon, "--force-within", "10")
     world.processes.none("the forced stop", world.soon())
     shell.type("deprovision")
     goldens.check("lifecycle/ignored_stop.txt", shell.notes)

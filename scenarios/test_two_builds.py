@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,21 @@ def test_an_orchestrator_that_restarts_three_times_has_the_same_vm(world: World,
     )
 
 
+@contextmanager
+def out_of_reach(world: World, box: Sandbox) -> Iterator[None]:
+    """Keep everybody from a VM that lives."""
+    if world.host.serves_pipes:
+        # The one instance of its pipe is somebody else's.
+        with open(json.loads(box.read("runtime.json"))["endpoint"], "r+b", buffering=0):
+            yield
+        return
+    # Its endpoint is gone, as a careless clean-up leaves it.
+    endpoint = box.path("control.sock")
+    os.rename(endpoint, f"{endpoint}.away")
+    yield
+    os.rename(f"{endpoint}.away", endpoint)
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.spec("620.scope3.k", "620.acc.5", "620.acc.9")
 def test_twenty_sandboxes_are_found_again_and_one_out_of_reach_delays_no_other(world: World) -> None:
@@ -88,21 +105,18 @@ def test_twenty_sandboxes_are_found_again_and_one_out_of_reach_delays_no_other(w
     world.expect("VMMs", expected=len(boxes), found=len(running))
 
     lost, *reached = boxes
-    endpoint = lost.path("control.sock")
-    # Its endpoint is gone, as a careless clean-up leaves it; the VMM lives.
-    os.rename(endpoint, f"{endpoint}.away")
     program = world.orchestrator(second.orchestrator(world))
-    for box in boxes:
-        world.expect(f"{box.name}, reattach", expected="live", found=box.verdict(program))
-    lost.fail(program, "exec", "TimedOut", {**lost.named(), "argv": ["/bin/true"], "timeout": 0.1})
-    lost.fail(program, "stop", "TimedOut", {**lost.named(), "timeout": 0.1})
+    with out_of_reach(world, lost):
+        for box in boxes:
+            world.expect(f"{box.name}, reattach", expected="live", found=box.verdict(program))
+        lost.fail(program, "exec", "TimedOut", {**lost.named(), "argv": ["/bin/true"], "timeout": 0.1})
+        lost.fail(program, "stop", "TimedOut", {**lost.named(), "timeout": 0.1})
     lost.expect_kept("out of reach: its record", "runtime.json", there=True)
     for box in reached:
         box.succeed(program, "stop")
         box.expect_kept(f"{box.name}, stop", "runtime.json", there=False)
     left = world.processes.one("after the stop of the others")
     world.expect("out of reach: its VMM", expected=True, found=left.pin.pid in running)
-    os.rename(f"{endpoint}.away", endpoint)
     lost.succeed(program, "stop")
     world.processes.none("the last stop", world.soon())
 

@@ -90,7 +90,7 @@ class Shell:
         joint = ";"
         for token in [*_WORD.findall(text), ";"]:
             if token not in {";", "&&", "||"}:
-                words.append(token)
+                words += token.split("${IFS}") if token[0] not in "'\"" else [token]
                 continue
             skipped = (joint == "&&" and ended.status != 0) or (joint == "||" and ended.status == 0)
             if words and not skipped and self._command(words, environment, ended):

@@ -32,7 +32,7 @@ CAPABILITY_LENGTH = 32
 
 _PIPE = re.compile(r"//\./pipe/openvmm-microvm-[A-Za-z0-9._-]+")
 _KIND_PIPE, _KIND_DISK = 3, 1
-_HIGHEST = 4096
+_ALL_HANDLES, _LENGTH_MISMATCH = 64, 0xC000_0004
 _PARAMETERS, _DIRECTORY = 0x20, 0x48
 _ACCESS_VIOLATION = 0xC000_0005
 _ENDED_FROM_OUTSIDE = 1
@@ -54,7 +54,7 @@ def descriptors() -> list[list[int]]:
     own = _directory_handle()
     flags = ctypes.c_uint32()
     information = (ctypes.c_uint32 * 13)()
-    for handle in range(4, _HIGHEST, 4):
+    for handle in _handles():
         if handle == own or not _kernel32.GetHandleInformation(handle, ctypes.byref(flags)):
             continue
         kind = _kernel32.GetFileType(handle)
@@ -63,6 +63,23 @@ def descriptors() -> list[list[int]]:
         elif kind == _KIND_PIPE:
             table.append([handle, 0, 0, flags.value])
     return table
+
+
+def _handles() -> list[int]:
+    """The values of this process's handles, from the kernel's table of all: they can be any multiples of four."""
+    size = 1 << 20
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        status = ctypes.WinDLL("ntdll").NtQuerySystemInformation(_ALL_HANDLES, buffer, size, None) & 0xFFFF_FFFF
+        if status != _LENGTH_MISMATCH:
+            break
+        size *= 2
+    if status:
+        raise OSError(f"the kernel's table of handles can't be read ({status:#x})")
+    raw = buffer.raw
+    count, me = int.from_bytes(raw[:8], "little"), os.getpid().to_bytes(8, "little")
+    rows = (raw[at : at + 24] for at in range(16, 16 + 40 * count, 40))
+    return sorted(int.from_bytes(row[16:24], "little") for row in rows if row[8:16] == me)
 
 
 def _directory_handle() -> int:

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from harness import images, python
-from harness.backends.contract import LINUX, WORKER, Artifacts, Attachment, GuestFacts
+from harness.backends.contract import KNOB, LINUX, WORKER, Artifacts, Attachment, GuestFacts
 from harness.witness.contract import Descriptor
 
 if TYPE_CHECKING:
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from harness.settings import Settings
 
 Event = dict[str, object]
+
+_FORKING = ("helper_keeps_log", "wrong_server", "leader_exits")
+_LACKING = {LINUX: "its guest is a model, no kernel", WORKER: "its guest's model is no process of its own"}
+if sys.platform == "win32":
+    _LACKING |= {f"{KNOB}{name}": "the stand-in forks for it, which Windows doesn't" for name in _FORKING}
+    _LACKING[f"{KNOB}process_name"] = "a process's name is that of its program's file on Windows"
+"""What it can't do here, each with the reason."""
 
 
 class Fake:
@@ -31,10 +38,8 @@ class Fake:
     boot = 0.0
 
     def lacks(self, need: str) -> str | None:
-        """It can do everything, except be a machine."""
-        return {LINUX: "its guest is a model, no kernel", WORKER: "its guest's model is no process of its own"}.get(
-            need
-        )
+        """It can do everything that its system can, except be a machine."""
+        return _LACKING.get(need)
 
     def images(self, directory: str) -> images.Images:
         """Unpack the committed ones; the fake's guest runs no program of them."""

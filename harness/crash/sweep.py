@@ -15,7 +15,7 @@ from harness.crash.plan import Planner
 from harness.crash.run import run
 from harness.crash.scenes import SCENES
 from harness.crash.stage import Bench
-from harness.crash.states import Allowed
+from harness.crash.states import SOCKET, Allowed
 from harness.errors import Finding, HarnessError, Unavailable
 from harness.places import environment
 from harness.witness.processes import Seen
@@ -112,7 +112,7 @@ class Sweep:
         self._bench = bench
         self._options = options
         self._golden = golden
-        self.allowed = Allowed(golden)
+        self.allowed = Allowed(golden, without=frozenset({SOCKET} if witness.host().serves_pipes else ()))
         self.planner = Planner(bench, bench.settings.sweep)
 
     def run(self, part: Part) -> Tally:

@@ -60,7 +60,16 @@ class _Listener:
 
 
 _EVENTS = frozenset(
-    {*_PATHS, "open", "fcntl.fcntl", "subprocess.Popen", "os.posix_spawn", "socket.bind", "socket.connect"}
+    {
+        *_PATHS,
+        "open",
+        "fcntl.fcntl",
+        "subprocess.Popen",
+        "os.posix_spawn",
+        "socket.bind",
+        "socket.connect",
+        "_winapi.CreateFile",
+    }
 )
 _listener = _Listener()
 
@@ -101,6 +110,8 @@ class Points:
                 return point("bind", self._object(address))
             case "socket.connect", (_, address):
                 return self._connect(self._object(address))
+            case "_winapi.CreateFile", (str(path), *_) if _is_pipe(path):
+                return self._connect(self._object(path))
             case _:
                 return None
 
@@ -118,6 +129,10 @@ class Points:
             return self._namer.path(os.fsdecode(value))
         number: Callable[[], object] | None = getattr(value, "fileno", None)
         return self._object(number()) if number is not None else type(value).__name__
+
+
+def _is_pipe(path: str) -> bool:
+    return path.replace("\\", "/").startswith("//./pipe/")
 
 
 def _lock_commands() -> frozenset[int]:

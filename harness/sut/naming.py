@@ -43,11 +43,12 @@ class Namer:
 
     def __init__(self, root: str, name: str, places: Mapping[str, str] | None = None) -> None:
         box = os.path.join(root, name)
-        self._places = (*(places or {}).items(), (box, BOX), (root, STORE), (os.path.dirname(root), TEST))
+        named = (*(places or {}).items(), (box, BOX), (root, STORE), (os.path.dirname(root), TEST))
+        self._places = tuple((place.replace(os.sep, "/"), name) for place, name in named)
 
     def path(self, path: str) -> str:
         """Return the stable name of a path, or of what a descriptor is said to mean."""
-        path = path.removesuffix(_DELETED)
+        path = path.removesuffix(_DELETED).replace(os.sep, "/")
         for pattern, name in _OBJECTS:
             if pattern.fullmatch(path):
                 return pattern.sub(name, path)

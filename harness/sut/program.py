@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from harness.errors import Finding, HarnessError, Late, is_finding
+from harness.errors import Finding, HarnessError, Late, Unavailable, is_finding
 from harness.sut.answers import answers_of
 from harness.sut.messages import MAX_LINE
 from harness.sut.needs import require
@@ -212,7 +212,10 @@ class Program:
     def conversation(self) -> frozenset[str]:
         """Return what its descriptors of this conversation mean, as the kernel calls it: ``pipe:[7]``."""
         ends = (self._requests.fileno(), self._answers.fileno())
-        return frozenset(os.readlink(f"/proc/self/fd/{end}") for end in ends)
+        try:
+            return frozenset(os.readlink(f"/proc/self/fd/{end}") for end in ends)
+        except OSError as error:
+            raise Unavailable("following system calls", ("Linux, which names descriptors in /proc",)) from error
 
     def has_exited(self) -> bool:
         """Tell whether its process has ended."""

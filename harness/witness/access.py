@@ -13,7 +13,8 @@ assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of
 if TYPE_CHECKING:
     import os
 
-_OWNER_AND_LIST = 1 | 4
+_LIST = 4
+_OWNER_AND_LIST = 1 | _LIST
 _LARGEST = 1 << 16
 _ENTRY = re.compile(r"\((X?A|OA);[^;)]*;[^;)]*;[^;)]*;[^;)]*;([^;)]*)")
 _SYSTEM = frozenset({"SY", "BA", "OW", "CO"})
@@ -35,6 +36,13 @@ _advapi32.ConvertSecurityDescriptorToStringSecurityDescriptorW.argtypes = [
     ctypes.c_void_p,
     ctypes.c_void_p,
 ]
+_advapi32.ConvertStringSecurityDescriptorToSecurityDescriptorW.argtypes = [
+    ctypes.c_wchar_p,
+    ctypes.c_uint32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+]
+_advapi32.SetFileSecurityW.argtypes = [ctypes.c_wchar_p, ctypes.c_uint32, ctypes.c_void_p]
 _kernel32.LocalFree.argtypes = [ctypes.c_void_p]
 
 
@@ -54,6 +62,23 @@ def mode(path: str, status: os.stat_result) -> int:
     if others(describe(path)):
         bits |= bits >> 3 | bits >> 6
     return stat.S_IFMT(status.st_mode) | bits
+
+
+def expose(path: str) -> None:
+    """Give everybody every right to a file or directory.
+
+    Raises:
+        OSError: Its access list can't be set.
+    """
+    made = ctypes.c_void_p()
+    parse = _advapi32.ConvertStringSecurityDescriptorToSecurityDescriptorW
+    if not parse("D:P(A;OICI;FA;;;WD)", 1, ctypes.byref(made), None):
+        raise ctypes.WinError(ctypes.get_last_error())
+    try:
+        if not _advapi32.SetFileSecurityW(path, _LIST, made):
+            raise ctypes.WinError(ctypes.get_last_error())
+    finally:
+        _kernel32.LocalFree(made)
 
 
 def others(text: str) -> list[str]:

@@ -94,6 +94,15 @@ class Host(Protocol):
         """Whether an open file can keep others from its name and content, as it does on Windows."""
         ...
 
+    @property
+    def serves_pipes(self) -> bool:
+        """Whether endpoints are pipes of the system, which have no file."""
+        ...
+
+    def expose(self, path: str) -> None:
+        """Let everybody reach a file or directory, as a careless administrator would."""
+        ...
+
     def mode(self, path: str, status: os.stat_result) -> int:
         """Return a file's kind, and as mode bits who may reach it.
 

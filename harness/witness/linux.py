@@ -84,6 +84,11 @@ class LinuxHost:
 
     ownership_is_a_handle = False
     guards_files = False
+    serves_pipes = False
+
+    def expose(self, path: str) -> None:
+        """Open its mode."""
+        os.chmod(path, 0o755)  # noqa: S103 - the fault
 
     def mode(self, path: str, status: os.stat_result) -> int:
         """Return the mode as it is."""

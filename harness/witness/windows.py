@@ -153,6 +153,11 @@ class WindowsHost:
 
     ownership_is_a_handle = True
     guards_files = True
+    serves_pipes = True
+
+    def expose(self, path: str) -> None:
+        """Replace its access list."""
+        access.expose(path)
 
     def mode(self, path: str, status: os.stat_result) -> int:
         """Read the access list."""

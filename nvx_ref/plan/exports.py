@@ -301,7 +301,7 @@ def check_policy_text(root: str, path: str, kind: str) -> None:
             backslash or ``:`` there (``detail="policy"``).
     """
     check_host_text(path, what=f"{kind} path")
-    part = below(root, path)
+    part = below(root, path).replace(os.sep, "/")
     if not within(path, root) or (not part and kind != "deny"):
         raise Refused(f"{kind} path isn't below {root}", subject=path, detail="policy")
     if any(one.isspace() or one in "\\:" for one in part):

@@ -61,8 +61,14 @@ class HostPath(msgspec.Struct, frozen=True):
 
 
 def within(path: str, above: str) -> bool:
-    """Tell whether a canonical path is another or below it, by text."""
+    """Tell whether a canonical host path is another or below it, by text as this host compares names."""
+    path, above = os.path.normcase(path), os.path.normcase(above)
     return path == above or path.startswith(above.rstrip(os.sep) + os.sep)
+
+
+def within_guest(path: str, above: str) -> bool:
+    """Tell whether a canonical path of the guest is another or below it."""
+    return path == above or path.startswith(above.rstrip("/") + "/")
 
 
 def look(path: str, *, what: str, special: bool = False) -> HostPath:
@@ -105,9 +111,9 @@ def check_host_text(path: str, *, what: str) -> None:
         Refused: As :func:`look` says.
     """
     plain = os.path.isabs(path) and "\0" not in path and "," not in path and os.path.normpath(path) == path
-    if not plain or path.startswith("//"):
+    if not plain or path.startswith(("//", "\\\\")):
         raise Refused(
-            "an absolute path without '.', '..', empty parts, commas and NUL is needed",
+            "an absolute path of this computer without '.', '..', empty parts, commas and NUL is needed",
             subject=f"{what} {path!r}",
             detail="host-path",
         )

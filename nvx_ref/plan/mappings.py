@@ -21,9 +21,10 @@ from nvx_ref.plan.exports import (
     below,
     limit,
 )
-from nvx_ref.plan.hostpaths import HostPath, Territory, check_protected, look, within
+from nvx_ref.plan.hostpaths import HostPath, Territory, check_protected, look, within, within_guest
 from nvx_ref.plan.shares import check_device, check_disjoint
 from nvx_ref.platform import files
+from nvx_ref.platform.guestpaths import guest_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +39,7 @@ GUEST_DIRECTORIES = frozenset(
 
 
 class MappingPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """Which host paths a guest sees, each at the same path as on the host.
+    """Which host paths a guest sees, each at the same path as on the host, or below `/mnt/c` for drive C.
 
     Args:
         readonly_paths: What it may read.
@@ -133,7 +134,7 @@ def _check_guest_path(place: HostPath) -> None:
         raise Refused(
             "a whole volume, or a file directly in its root, can't be mapped", subject=place.path, detail="volume"
         )
-    if any(within(place.path, own) for own in GUEST_DIRECTORIES):
+    if any(within_guest(guest_path(place.path), own) for own in GUEST_DIRECTORIES):
         raise Refused("the guest needs this path for itself", subject=place.path, detail="guest-directory")
 
 
@@ -240,7 +241,7 @@ def _actions(mapped: Sequence[_Mapped], roots: Sequence[HostPath]) -> tuple[MapA
         actions.append(
             MapAction(
                 source=f"{index}/{part}" if part else str(index),
-                target=one.path.replace(os.sep, "/"),
+                target=guest_path(one.path),
                 read_only=one.access is Access.READ_ONLY,
             )
         )

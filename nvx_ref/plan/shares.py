@@ -19,7 +19,7 @@ from nvx_ref.plan.exports import (
     check_target,
     limit,
 )
-from nvx_ref.plan.hostpaths import Territory, check_protected, look, within
+from nvx_ref.plan.hostpaths import Territory, check_protected, look, within_guest
 from nvx_ref.platform import files
 
 if TYPE_CHECKING:
@@ -119,11 +119,11 @@ def check_disjoint(roots: Sequence[HostPath]) -> None:
 def _check_targets(shares: Sequence[Share]) -> None:
     for share in shares:
         target = share.target
-        if target in _RESERVED or any(within(target, tree) for tree in _RESERVED_TREES):
+        if target in _RESERVED or any(within_guest(target, tree) for tree in _RESERVED_TREES):
             raise Refused("the guest needs it for itself", subject=f"target {target}", detail="target")
         check_target(target)
     for one, two in combinations([share.target for share in shares], 2):
-        if within(one, two) or within(two, one):
+        if within_guest(one, two) or within_guest(two, one):
             raise Refused(f"it overlaps {two}", subject=f"target {one}", detail="target")
 
 

@@ -1,4 +1,7 @@
-"""A private directory by handle: every access is relative to it, none goes through a path that could be swapped."""
+"""A private directory by handle: every access is relative to it, none goes through a path that could be swapped.
+
+What goes through ctypes is reported to audit hooks here, by the events that Python's own calls have on every system.
+"""
 
 from __future__ import annotations
 
@@ -158,6 +161,7 @@ class Directory:
         try:
             handle = self._write_new(temporary, data, sync=True)
             try:
+                sys.audit("os.rename", temporary, name, -1, -1)
                 handles.patiently(lambda: handles.rename(handle, self._handle, name))
             except BaseException:
                 _discard(handle)
@@ -172,6 +176,7 @@ class Directory:
         A file system that can't replace an open file does it in two steps, between which nothing has the name. If
         somebody creates a file there in between, that one stays, and this fails.
         """
+        sys.audit("os.rename", name, other, -1, -1)
         try:
             handles.patiently(lambda: self._rename(_single(name), _single(other)))
         except OSError as error:
@@ -184,6 +189,7 @@ class Directory:
         shares it may keep the *name* for as long, on a file system that can't let it go at once.
         """
         path = self.child_path(_single(name))
+        sys.audit("os.remove", name, -1)
         try:
             handles.patiently(lambda: self._remove(name, path))
         except handles.DeletePendingError:
@@ -225,6 +231,7 @@ class Directory:
             # The handle that is held keeps the id from being reused, so an equal one is this very directory.
             if handles.identify(handle) != self._id:
                 return True
+            sys.audit("os.rmdir", self._path, -1)
             handles.delete(handle)
         except OSError as error:
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST} or error.winerror == native.ERROR_SHARING_VIOLATION:
@@ -271,6 +278,7 @@ class Directory:
 
     def _open_plain(self, name: str, access: int) -> int:
         path = self.child_path(_single(name))
+        sys.audit("open", name, None, os.O_RDWR | os.O_CREAT)
         try:
             handle = handles.patiently(
                 lambda: handles.open_at(
@@ -287,6 +295,7 @@ class Directory:
         return adopt(handle, path)
 
     def _write_new(self, name: str, data: bytes, *, sync: bool) -> int:
+        sys.audit("open", name, None, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         handle = handles.patiently(
             lambda: handles.open_at(
                 self._handle,

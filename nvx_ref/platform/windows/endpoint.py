@@ -70,10 +70,12 @@ def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> 
         TimedOut: The deadline passed.
         Refused: This user may not connect.
     """
+    access = native.GENERIC_READ | native.GENERIC_WRITE
+    sys.audit("_winapi.CreateFile", endpoint, access, 0, _OPEN_EXISTING, _OVERLAPPED)
     while True:
         handle = native.create_file(
             endpoint.replace("/", "\\"),
-            native.GENERIC_READ | native.GENERIC_WRITE,
+            access,
             0,
             None,
             _OPEN_EXISTING,

@@ -79,6 +79,7 @@ def try_lock(fd: int) -> bool:
     It ends when this process closes its last handle of that opening, or ends; a copy that a child inherited doesn't
     keep it.
     """
+    sys.audit("msvcrt.locking", fd, _EXCLUSIVE_AT_ONCE, 1)
     where = native.Overlapped()
     if native.lock_file(_handle(fd), _EXCLUSIVE_AT_ONCE, 0, 1, 0, ctypes.byref(where)):
         return True
@@ -168,6 +169,7 @@ def try_own(fd: int) -> bool:
 
 def _strengthen(fd: int, access: int, share: int, doing: str) -> bool:
     """Open a descriptor's file anew with other rights, and put that under the same number."""
+    sys.audit("open", _name_of(fd), None, os.O_RDWR)
     try:
         handle = handles.reopen(_handle(fd), access, share)
     except OSError as error:
@@ -371,6 +373,7 @@ def create_private(path: str) -> tuple[Directory, bool]:
 
 def _make(path: str) -> bool:
     for _ in range(64):
+        sys.audit("os.mkdir", path, 0o700, -1)
         try:
             handles.make_directory(path, security.private(directory=True))
         except FileExistsError:

@@ -104,6 +104,7 @@ def spawn(
     """
     text = commandline.join(argv)
     program = _find_program(argv[0])
+    sys.audit("subprocess.Popen", program, text, cwd, None)
     flags = _DETACHED_PROCESS | _NEW_GROUP | _UNICODE_ENVIRONMENT | _EXTENDED | (_BREAKAWAY if breakaway else 0)
     with inheritance.turn:
         standard = [_handle_of(number, standard=True) for number in (stdin, output)]
