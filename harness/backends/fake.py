@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 Event = dict[str, object]
 
 _FORKING = ("helper_keeps_log", "wrong_server", "leader_exits")
-_LACKING = {LINUX: "its guest is a model, no kernel", WORKER: "its guest's model is no process of its own"}
-if sys.platform == "win32":
-    _LACKING |= {f"{KNOB}{name}": "the stand-in forks for it, which Windows doesn't" for name in _FORKING}
-    _LACKING[f"{KNOB}process_name"] = "a process's name is that of its program's file on Windows"
+_ON_WINDOWS = {
+    **{f"{KNOB}{name}": "the stand-in forks for it, which Windows doesn't" for name in _FORKING},
+    f"{KNOB}process_name": "a process's name is that of its program's file on Windows",
+}
+_LACKING = {
+    LINUX: "its guest is a model, no kernel",
+    WORKER: "its guest's model is no process of its own",
+    **(_ON_WINDOWS if sys.platform == "win32" else {}),
+}
 """What it can't do here, each with the reason."""
 
 
