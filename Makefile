@@ -4,8 +4,11 @@ JOBS ?= 2
 BENCH ?=
 BENCH_JSON ?= bench.json
 VENV := .venv
-WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows scenarios/test_cold_boot.py \
-	scenarios/test_restart_same_identity.py scenarios/test_interrupted_launch.py scenarios/test_lifecycle.py
+WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows $(addprefix scenarios/test_,$(addsuffix .py, \
+	cold_boot adapter checked_handoff image_guards restart_same_identity another_runtime hard_to_read \
+	crash_points interrupted_launch lifecycle one_shot bad_input command_line))
+WINE_ONLY ?= not (test_crash_points and (pairs or calls or errors or stop or refused-start or committed-steps or \
+	ended-steps or deprovision-steps))
 QEMU_TESTS ?= scenarios/test_real_guest.py \
 	scenarios/test_cold_boot.py::test_an_image_boots_and_the_guest_finds_what_the_plan_says
 BIN := $(VENV)/bin
@@ -82,7 +85,7 @@ qemu: $(STAMP) ## Build a real Linux guest and run a selection of the scenarios 
 	$(BIN)/python -m pytest $(QEMU_TESTS) --backend qemu -n $(JOBS)
 
 wine: ## Run the Windows half under Wine: CPython for Windows, built from nothing the first time
-	PYTHON=$(PYTHON) ci/wine/lane test $(WINE_TESTS)
+	PYTHON=$(PYTHON) ci/wine/lane test $(WINE_TESTS) -k '$(WINE_ONLY)' -n $(JOBS) --timeout-scale 4 -q
 
 clean: ## Remove what the other commands made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

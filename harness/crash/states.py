@@ -170,9 +170,7 @@ class Allowed:
         """
         if not all(self.knows(scene, step) for step in steps):
             return
-        patterns = [
-            self._here(pattern) for step in steps for kind in kinds for pattern in self._patterns(scene, step, kind)
-        ]
+        patterns = [pattern for step in steps for kind in kinds for pattern in self._patterns(scene, step, kind)]
         if not any(matches(pattern, found) for pattern in patterns):
             raise Finding(where, expected=" or ".join(f"({pattern})" for pattern in patterns), found=f"({found})")
 
@@ -189,7 +187,7 @@ class Allowed:
         same = mapping(said).get("as")
         if isinstance(same, str):
             return self._patterns(scene, same, kind)
-        return words(cast("dict[str, object]", said).get(kind))
+        return tuple(self._here(pattern) for pattern in words(cast("dict[str, object]", said).get(kind)))
 
 
 def matches(pattern: str, found: str) -> bool:
