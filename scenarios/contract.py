@@ -31,6 +31,7 @@ OTHERS: dict[str, str] = {
     "test_killed_in_the_spawn": "crash",
     "test_lifecycle": "lifecycle",
     "test_one_shot": "lifecycle",
+    "test_terminals": "lifecycle",
     "test_real_guest": "lifecycle",
     "test_bad_input": "lifecycle",
 }

@@ -1,0 +1,101 @@
+"""A terminal with a program in its foreground: what a user does who types Ctrl-C, or closes the window."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from harness import python
+from harness.errors import Late
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.deadline import Deadline
+    from harness.world import World
+
+assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
+
+_LEAD = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes the standard input the terminal of this session, and becomes the program."""
+
+INTERRUPT = b"\x03"
+
+
+class Terminal:
+    """A terminal, and a program that was started in it.
+
+    Args:
+        world: The test's world.
+        command: The program and its arguments.
+    """
+
+    def __init__(self, world: World, command: Sequence[str]) -> None:
+        self._master, slave = os.openpty()
+        self._said = b""
+        self._words = python.as_text([*command])
+        try:
+            self._child = subprocess.Popen(
+                [python.interpreter(), "-I", "-S", "-c", _LEAD, *command],
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                start_new_session=True,
+                cwd=world.root,
+                env=world.environment(),
+            )
+        finally:
+            os.close(slave)
+        world.processes.own(self._child.pid)
+
+    def wait(self, text: str, deadline: Deadline) -> None:
+        """Read what is shown until a text is there.
+
+        Raises:
+            Late: It doesn't come by the deadline.
+        """
+        while text.encode() not in self._said:
+            if not self._read(deadline):
+                raise Late(self._words, expected=repr(text), found=repr(self._said.decode(errors="backslashreplace")))
+
+    def interrupt(self) -> None:
+        """Type Ctrl-C."""
+        os.write(self._master, INTERRUPT)
+
+    def close(self) -> None:
+        """Close the window: the program is told to hang up."""
+        os.close(self._master)
+        self._master = -1
+
+    def end(self, deadline: Deadline) -> tuple[int, str]:
+        """Wait for the program's end; return its status, negative for a signal, and all that was shown.
+
+        Raises:
+            Late: It goes on.
+        """
+        while self._master >= 0 and self._read(deadline):
+            pass
+        try:
+            status = self._child.wait(deadline.remaining())
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+            raise Late(self._words, expected="its end", found="it still runs") from None
+        if self._master >= 0:
+            self.close()
+        return status, self._said.decode(errors="backslashreplace").replace("\r\n", "\n")
+
+    def _read(self, deadline: Deadline) -> bool:
+        ready, _, _ = select.select([self._master], [], [], deadline.remaining())
+        if not ready:
+            return False
+        try:
+            part = os.read(self._master, 4096)
+        except OSError:
+            # Nobody has the other side any more.
+            return False
+        self._said += part
+        return bool(part)
