@@ -101,12 +101,16 @@ set_up.add_command(distro)
 @set_up.command(short_help="Build a real Linux guest for --backend qemu.")
 @click.option("--kernel", metavar="FILE.deb", help="a linux-image package of Debian's, instead of the one apt fetches")
 @click.option("--again", is_flag=True, help="build it even if it is there")
-def qemu(kernel: str | None, *, again: bool) -> None:
-    """Build the kernel, the agent, the initramfs and the images of `--backend qemu`, from source; once is enough."""
+@click.option("--no-install", is_flag=True, help="as root, too, only name the Debian packages that are missing")
+def qemu(kernel: str | None, *, again: bool, no_install: bool) -> None:
+    """Build the kernel, the agent, the initramfs and the images of `--backend qemu`, from source; once is enough.
+
+    Debian packages that are missing are installed by root, and named to everybody else.
+    """
     from harness.qemu import setup  # noqa: PLC0415 - for this command only
 
     with stages("setup qemu") as say:
-        setup.set_up(say, package=kernel, again=again)
+        setup.set_up(say, package=kernel, again=again, install=not no_install)
 
 
 def _variable(name: str, value: str) -> str:

@@ -83,6 +83,7 @@ class Cell:
         evidence: Where the evidence of a failure is.
         figures: What the scenario measured, by name.
         unseen: What it couldn't judge, since it isn't visible on the backend.
+        guests: What its guests found that are Linux itself, by name.
         command_line: Bytes of the longest kernel command line that it booted, by the family of the tokens.
         replay: The command that runs it again.
         seconds: How long it took.
@@ -100,6 +101,7 @@ class Cell:
     evidence: str = ""
     figures: dict[str, int] = field(default_factory=dict[str, int])
     unseen: list[str] = field(default_factory=list[str])
+    guests: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
     command_line: dict[str, int] = field(default_factory=dict[str, int])
     replay: str = ""
     seconds: float = 0.0
@@ -185,6 +187,7 @@ class Table:
         known.story = cell.story or known.story
         known.figures |= cell.figures
         known.unseen = known.unseen or cell.unseen
+        known.guests = known.guests or cell.guests
         known.command_line = cell.command_line or known.command_line
         word = {"passed": "pass", "failed": "fail", "skipped": "skip"}[outcome]
         # A failed phase is the last word; a later phase that passes takes nothing back.
@@ -223,6 +226,7 @@ def _cell(value: dict[str, object]) -> Cell:
         replay=str(value.get("replay", "")),
         figures=_figures(value.get("figures")),
         unseen=_strings(value.get("unseen")),
+        guests=cast("list[dict[str, object]]", value.get("guests") or []),
         command_line=_figures(value.get("commandLine")),
     )
 

@@ -29,6 +29,7 @@ RECIPE = "1"
 AGENT, HOLDER = "agent", "holder"
 FLAGS = ("-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Os", "-static", "-s")
 KERNEL, MANAGED, ADAPTER, STATED = "vmlinux", "initramfs.cpio", "initramfs-adapter.cpio", "setup.json"
+STEPS = 5
 HINT = "run: nvx-harness setup qemu"
 
 
@@ -77,13 +78,16 @@ def find() -> Built | None:
     return Built(place, str(stated.get("release")))
 
 
-def set_up(say: Callable[[str], None], *, package: str | None = None, again: bool = False) -> Built:
+def set_up(
+    say: Callable[[str], None], *, package: str | None = None, again: bool = False, install: bool = True
+) -> Built:
     """Build everything that isn't built yet.
 
     Args:
         say: Takes a line of progress.
         package: A kernel package of Debian's to take; None fetches today's by apt.
         again: Whether it is built even if it is there.
+        install: Whether missing Debian packages are installed, if this user can.
 
     Raises:
         Unavailable: Programs are missing, all of them named with the line that installs them.
@@ -93,7 +97,7 @@ def set_up(say: Callable[[str], None], *, package: str | None = None, again: boo
     if found is not None and package is None and not again:
         say(f"{found.directory}: set up already, kernel {found.release}")
         return found
-    _require(package)
+    _require(say, package, install=install)
     parent = cache.directory("qemu")
     place = os.path.join(parent, state()[:16])
     with tempfile.TemporaryDirectory(dir=parent, prefix=".making-") as staged:
@@ -107,25 +111,38 @@ def set_up(say: Callable[[str], None], *, package: str | None = None, again: boo
     return Built(place, release)
 
 
-def _require(package: str | None) -> None:
+def _require(say: Callable[[str], None], package: str | None, *, install: bool) -> None:
     if package is not None and not os.path.isfile(package):
         raise HarnessError(f"--kernel {package}: there is no such file; give a linux-image package of Debian's")
-    packages = tools.missing(tools.SETUP)
-    packages += [name for program, name in guest.TOOLS.items() if any(program in lack for lack in guest.lacking(None))]
+    packages = _packages()
+    if packages and install and tools.can_install():
+        say(f"0/{STEPS} packages: installing {' '.join(packages)}")
+        tools.install(packages)
+        packages = _packages()
     if packages:
         raise Unavailable("setup qemu", (f"Debian packages, which this installs: {tools.apt_line(packages)}",))
 
 
+def _packages() -> list[str]:
+    """Return the Debian packages that are missing."""
+    lacking = guest.lacking(None)
+    return sorted(
+        {
+            *tools.missing(tools.SETUP),
+            *(package for program, package in guest.TOOLS.items() if any(program in lack for lack in lacking)),
+        }
+    )
+
+
 def _build(say: Callable[[str], None], made: str, staged: str, package: str | None) -> str:
-    total = 5
     name = os.path.basename(package) if package else kernel.resolve()
-    say(f"1/{total} kernel: {'taking' if package else 'fetching'} {name}")
+    say(f"1/{STEPS} kernel: {'taking' if package else 'fetching'} {name}")
     unpacked = kernel.unpack(package or kernel.fetch(name, staged), os.path.join(staged, "package"))
-    say(f"2/{total} kernel: extracting {unpacked.name}")
+    say(f"2/{STEPS} kernel: extracting {unpacked.name}")
     kernel.extract(unpacked, os.path.join(made, KERNEL))
-    say(f"3/{total} agent: compiling")
+    say(f"3/{STEPS} agent: compiling")
     build_agent(made)
-    say(f"4/{total} initramfs: two, one with each agent")
+    say(f"4/{STEPS} initramfs: two, one with each agent")
     with open(os.path.join(made, AGENT), "rb") as file:
         agent = file.read()
     with open(str(tools.find("busybox")), "rb") as file:
@@ -134,7 +151,7 @@ def _build(say: Callable[[str], None], made: str, staged: str, package: str | No
     for name, adapter in ((MANAGED, False), (ADAPTER, True)):
         with open(os.path.join(made, name), "wb") as file:
             file.write(initramfs.build(agent, busybox, list(guest.APPLETS), modules, adapter=adapter))
-    say(f"5/{total} images")
+    say(f"5/{STEPS} images")
     guest.make(os.path.join(made, "images"), None)
     return unpacked.name
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.errors import HarnessError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 EMULATOR = "qemu-system-x86_64"
 SETUP = {
@@ -40,7 +40,31 @@ def apt_line(packages: Iterable[str]) -> str:
     return f"sudo apt-get install --no-install-recommends {' '.join(packages)}"
 
 
-def run(command: Sequence[str], *, what: str, cwd: str | None = None, limit: float = LONG) -> str:
+def can_install() -> bool:
+    """Tell whether this user can install Debian packages."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0 and find("apt-get") is not None
+
+
+def install(packages: Iterable[str]) -> None:
+    """Install packages, without what they only recommend.
+
+    Raises:
+        HarnessError: apt can't; the error holds its last words.
+    """
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run(["apt-get", "update", "-qq"], what="fetching apt's package lists", environment=environment)
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
+    run(command, what="installing packages", environment=environment)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    what: str,
+    cwd: str | None = None,
+    limit: float = LONG,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """Run a program to its end and return what it printed.
 
     Raises:
@@ -54,6 +78,7 @@ def run(command: Sequence[str], *, what: str, cwd: str | None = None, limit: flo
             text=True,
             errors="backslashreplace",
             cwd=cwd,
+            env=environment,
             timeout=limit,
             check=False,
         )

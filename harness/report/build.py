@@ -9,6 +9,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from harness.crash.cells import parse
 from harness.errors import HarnessError
 from harness.report.model import (
@@ -16,6 +18,7 @@ from harness.report.model import (
     SWEEP,
     Carried,
     Crash,
+    Guest,
     Kind,
     Moment,
     Outcome,
@@ -132,6 +135,7 @@ def _row(cell: table.Cell) -> Row:
         seconds=round(cell.seconds, 3),
         figures=cell.figures,
         unseen=cell.unseen,
+        guests=msgspec.convert(cell.guests, list[Guest]),
         command_line=cell.command_line,
     )
 

@@ -75,6 +75,30 @@ class Run(_Document):
     cut: bool = False
 
 
+class Guest(_Document):
+    """What a guest found, on a backend whose guests are Linux itself.
+
+    Args:
+        kernel: Its kernel's release.
+        format: ``erofs`` or ``gpt``: how it read the distro; empty for a guest without layers.
+        upper: ``ext4`` or ``ramfs``; empty as above.
+        identity: The EROFS UUID or disk GUID that it found.
+        block_size: Bytes of a logical block of the distro's device.
+        scratch: Whether a scratch device exists.
+        command_line: Its `/proc/cmdline`.
+        mounts: Its `/proc/mounts`, line by line.
+    """
+
+    kernel: str
+    format: str = ""
+    upper: str = ""
+    identity: str = ""
+    block_size: int = 0
+    scratch: bool = False
+    command_line: str = ""
+    mounts: list[str] = []
+
+
 class Row(_Document):
     """One test of a scenario on one backend.
 
@@ -92,6 +116,7 @@ class Row(_Document):
         seconds: How long it took, set-up and clean-up included.
         figures: What it measured, by name.
         unseen: What it couldn't judge, since it isn't visible on the backend.
+        guests: What its guests found, where they are Linux itself.
         command_line: Bytes of the longest kernel command line that it booted, by the family of the tokens; with the
             spaces between them and the NUL it has at most 2,048.
     """
@@ -109,6 +134,7 @@ class Row(_Document):
     seconds: float = 0.0
     figures: dict[str, int] = {}
     unseen: list[str] = []
+    guests: list[Guest] = []
     command_line: dict[str, int] = {}
 
 
