@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from harness import guests
 from harness.settings import system_name
 from harness.sharding import Slice
 from harness.stories import clean
@@ -78,7 +79,7 @@ def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: s
             facts["replay"] = _replay(item) if report.failed else ""
             facts["figures"] = dict(world.figures)
             facts["unseen"] = list(dict.fromkeys(world.unseen))
-            facts["guests"] = world.guests() if when == "call" else []
+            facts["guests"] = guests.found(world.vmm) if when == "call" else []
             facts["commandLine"] = world.command_line() if when == "call" else {}
     if not report.failed:
         return

@@ -369,27 +369,6 @@ class World:
         """Return where the bytes of the longest kernel command line go that a guest of this test has seen."""
         return commandline.longest(self.vmm.guest_facts(vm).command_line for vm in self.vmm.vms())
 
-    def guests(self) -> list[dict[str, object]]:
-        """Return what the guests of this test found that are Linux itself, each once."""
-        found: list[dict[str, object]] = []
-        for vm in self.vmm.vms():
-            facts = self.vmm.guest_facts(vm)
-            if facts.kernel is None:
-                continue
-            guest: dict[str, object] = {
-                "kernel": facts.kernel,
-                "format": facts.image_format or "",
-                "upper": facts.upper or "",
-                "identity": facts.identity or "",
-                "blockSize": facts.block_size or 0,
-                "scratch": facts.scratch is True,
-                "commandLine": facts.command_line or "",
-                "mounts": (facts.mounts or "").splitlines(),
-            }
-            if guest not in found:
-                found.append(guest)
-        return found
-
     def keep(self) -> str:
         """Keep the evidence of the test, which nobody needs of one that passes, and return its directory."""
         self._kept = True
