@@ -150,9 +150,11 @@ def test_read_only_inside_read_write_is_refused_by_every_name(world: World, tree
 
     refusals: Refusals = {
         "plainly": (nested(outer, inner), detail),
-        "through a link": (nested(link, inner), detail),
         "a file": (nested(outer, tree("outer/file")), detail),
     }
+    if os.path.isdir(link):
+        # Under Wine a link to a directory leads nowhere.
+        refusals["through a link"] = (nested(link, inner), detail)
     program = world.orchestrator()
     _expect_refused(world, program, DIRECT, refusals)
     if can_mount():
