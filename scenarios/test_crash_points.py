@@ -14,7 +14,6 @@ from harness.crash.cells import parse
 from harness.crash.plan import Part, parts
 from harness.crash.sweep import Sweep, Tally
 from harness.errors import Unavailable
-from harness.table import CRASHES, FIGURES
 
 pytestmark = [pytest.mark.spec("620.acc.3", "620.scope2.a", "620.scope2.b", "620.scope2.e"), pytest.mark.timeout(900)]
 
@@ -46,7 +45,7 @@ def require_sweeps(backend: Backend) -> None:
 
 
 def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
-    request.node.user_properties += [(FIGURES, tally.figures()), (CRASHES, sweep.crashes(tally))]
+    request.node.user_properties += sweep.told(tally)
     if tally.failures:
         pytest.fail(sweep.text(tally), pytrace=False)
 

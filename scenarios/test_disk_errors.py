@@ -13,7 +13,6 @@ from harness.crash.sweep import Sweep, Tally
 from harness.errors import Unavailable
 from harness.faults.disk import SmallDisk
 from harness.sandbox import Sandbox
-from harness.table import FIGURES
 from harness.world import World
 
 pytestmark = [pytest.mark.case("T17"), pytest.mark.spec("620.scope2.b")]
@@ -78,6 +77,6 @@ def test_a_disk_that_fails_for_good_fails_the_launch_at_each_record(
             tally.take(sweep.replay(Cell("start", failing(error, persistent=True), point)))
         except Unavailable as missing:
             pytest.skip(str(missing))
-    request.node.user_properties.append((FIGURES, tally.figures()))
+    request.node.user_properties += sweep.told(tally)
     if tally.failures:
         pytest.fail(sweep.text(tally), pytrace=False)

@@ -18,6 +18,7 @@ from harness.crash.stage import Bench
 from harness.crash.states import SOCKET, Allowed
 from harness.errors import Finding, HarnessError, Unavailable
 from harness.places import environment
+from harness.table import CRASHES, FIGURES
 from harness.witness.processes import Seen
 
 if TYPE_CHECKING:
@@ -142,9 +143,9 @@ class Sweep:
         with open_bench(settings, self._bench.backend, started=True) as bench:
             yield Sweep(bench, self._golden, options_of(settings, started=True))
 
-    def crashes(self, tally: Tally) -> list[dict[str, object]]:
-        """Return the cells of a tally as the report takes them."""
-        return tally.crashes(self._options)
+    def told(self, tally: Tally) -> list[tuple[str, object]]:
+        """Return what the report takes of a tally, as properties of the test that has it: its figures and its cells."""
+        return [(FIGURES, tally.figures()), (CRASHES, tally.crashes(self._options))]
 
     def text(self, tally: Tally) -> str:
         """Return what the failed cells of a tally are, with the line that runs each again."""

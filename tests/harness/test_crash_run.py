@@ -186,7 +186,7 @@ def test_the_whole_command_ends_red_with_a_fault_in_the_reference(tmp_path: Path
     )
     assert done.returncode == 1, done.stdout + done.stderr
     figures = json.loads(report.read_text())
-    assert figures["crashPoints"] == figures["cellsFired"] >= 16
+    assert figures["crashPoints"] == figures["cellsFired"] == len(figures["crashes"]) >= 16
     assert 0 < figures["violations"] < figures["crashPoints"]
     # The line as a user pastes it shows the same.
     line = re.search(
