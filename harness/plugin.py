@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from harness import sharding
+from harness import guards, sharding
 from harness.collector import Collector, finish
 from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported, tells_all
 from harness.live import live
@@ -118,6 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 "clauses": _ids(item, "spec"),
             }
             item.user_properties.append((PROPERTY, cell))
+            guards.bound(item)
             if config.pluginmanager.has_plugin("timeout") and settings.backend in SLOW:
                 # Each phase has its own deadline, which says more than the end of the whole test.
                 item.add_marker(pytest.mark.timeout(SLOW[settings.backend]), append=False)
@@ -148,10 +149,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             raise
         pytest.skip(str(unmet))
     except BaseException as error:
+        if (world := item.stash.get(WORLD, None)) is not None:
+            world.failed = True
         if left := _sweep(item):
             error.add_note(left)
         raise
     if left := _sweep(item):
+        item.stash[WORLD].failed = True
         pytest.fail(left, pytrace=False)
     return result
 
@@ -163,12 +167,15 @@ def pytest_runtest_makereport(
     """Keep the evidence of a failed scenario, and print where it is and how to run it again."""
     report = yield
     raised, style = call.excinfo, item.config.option.tbstyle
-    if report.failed and raised is not None and tells_all(raised.value) and style == "auto":
+    if report.failed and raised is not None and style == "auto" and (tells_all(raised.value) or guards.is_late(raised)):
         # What was found is in the text; the source of the whole scenario would only push it out of sight.
         item.config.option.tbstyle = "short"
         report.longrepr = item.repr_failure(raised)
         item.config.option.tbstyle = style
-    finish(item, report, item.stash.get(WORLD, None), when=call.when)
+    world = item.stash.get(WORLD, None)
+    if world is not None:
+        guards.censor(report, world)
+    finish(item, report, world, when=call.when)
     return report
 
 
@@ -190,11 +197,15 @@ def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
 
     settings = request.config.stash[SETTINGS]
     node = cast("pytest.Item", request.node)  # untyped before pytest 9.2
+    before = guards.descriptors()
     here = node.stash[WORLD] = World(settings, backend, label=node.name, live=live(request.config))
     try:
         yield here
     finally:
         left = here.close()
+        if not left and not here.failed and (kept := guards.kept_open(before)):
+            left = "\n".join(["the test left behind:", *(f"  {line}" for line in kept)])
+            here.evidence.keep("descriptors.txt", left)
         if left:
             pytest.fail(left, pytrace=False)
 

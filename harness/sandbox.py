@@ -164,6 +164,7 @@ class Sandbox:
         answer = program.call(op, args or self.named(), deadline or self.world.soon())
         if not answer.ok:
             raise Finding(f"{op} of {self.name}", expected="success", found=str(answer))
+        self.world.evidence.learn()
         return answer
 
     def fail(self, program: Program, op: str, code: str, args: Args | None = None) -> Answer:

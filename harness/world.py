@@ -109,6 +109,7 @@ class World:
         figures: What the scenario measured, by name, for the final table.
         unseen: What it would have judged, had it been visible on this backend.
         hello: What the orchestrator that was started last says of itself; None before.
+        failed: Whether the scenario itself has failed.
     """
 
     def __init__(self, settings: Settings, backend: Backend, *, label: str, live: Live | None = None) -> None:
@@ -136,6 +137,7 @@ class World:
         self.figures: dict[str, int] = {}
         self.unseen: list[str] = []
         self.hello: Hello | None = None
+        self.failed = False
         self._programs: list[Program] = []
         self._swept = False
         self._kept = False
@@ -363,7 +365,7 @@ class World:
     def story(self, finding: str) -> list[Moment]:
         """Return what happened in this test up to now, in order and without any capability, and what was found."""
         told = [moment for program in self._programs for moment in program.story]
-        return stories.tell(told, self.vmm.vms(), finding, self.evidence.redact)
+        return stories.tell(told, self.vmm.vms() if os.path.isdir(self.root) else [], finding, self.evidence.redact)
 
     def command_line(self) -> dict[str, int]:
         """Return where the bytes of the longest kernel command line go that a guest of this test has seen."""

@@ -60,6 +60,10 @@ class Evidence:
             data = data.replace(secret, REDACTED)
         return data
 
+    def without_secrets(self, text: str) -> str:
+        """Return a text without any capability that is known."""
+        return self.redact(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+
     def keep(self, name: str, text: str | bytes) -> str:
         """Write one piece of evidence, the last 64 KiB of it, and return its path."""
         self.learn()
