@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+from harness import stale
+
 _numbers = itertools.count()
 
 
@@ -22,7 +24,7 @@ def environment() -> dict[str, str]:
 def make_root(session: str) -> str:
     """Make one test's directory below the session's, and return its path."""
     path = os.path.join(session, f"{os.getpid()}.{next(_numbers)}")
-    os.makedirs(session, mode=0o700, exist_ok=True)
+    stale.claim(session)
     os.mkdir(path, 0o700)
     return path
 

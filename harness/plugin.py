@@ -106,8 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         groups = [name for name in GROUPS if item.get_closest_marker(name)]
         if groups:
-            if not _worker_input(config) and not judged and (fault := _useless(settings) or _unfit(config)):
-                raise pytest.UsageError(fault)
+            if not _worker_input(config) and not judged:
+                _prepare(config, settings)
             judged = True
             cell: dict[str, object] = {
                 "node": item.nodeid,
@@ -193,10 +193,12 @@ def backend(pytestconfig: pytest.Config) -> Backend:
 @pytest.fixture
 def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
     """One test's own directory, launcher, channel, witnesses and orchestrators; swept at the test's end."""
+    from harness import stale
     from harness.world import World
 
     settings = request.config.stash[SETTINGS]
     node = cast("pytest.Item", request.node)  # untyped before pytest 9.2
+    stale.claim(settings.directory)
     before = guards.descriptors()
     here = node.stash[WORLD] = World(settings, backend, label=node.name, live=live(request.config))
     try:
@@ -262,6 +264,16 @@ def _useless(settings: Settings) -> str | None:
     if settings.backend == "fake" and (settings.artifacts or settings.openvmm):
         return "--artifacts and --openvmm are for real backends: the fake brings its own"
     return None
+
+
+def _prepare(config: pytest.Config, settings: Settings) -> None:
+    """Refuse what makes no scenario possible, told once, and remove what killed runs have left."""
+    from harness import stale
+
+    if fault := _useless(settings) or _unfit(config):
+        raise pytest.UsageError(fault)
+    if not config.getoption("collectonly"):
+        stale.sweep()
 
 
 def _unfit(config: pytest.Config) -> str | None:

@@ -66,9 +66,14 @@ RUNS = "NVX_RUNS"
 """The environment variable that names where runs keep their files, evidence included; a short path."""
 
 
+def runs_directory() -> str:
+    """Return where runs keep their files."""
+    return os.environ.get(RUNS) or short_root()
+
+
 def session_directory() -> str:
     """Return the name of a directory that nobody has, for all the files of one run."""
-    return os.path.join(os.environ.get(RUNS) or short_root(), f"nvx-{os.urandom(4).hex()}")
+    return os.path.join(runs_directory(), f"nvx-{os.urandom(4).hex()}")
 
 
 def own_goldens(backend: str = "fake") -> str | None:

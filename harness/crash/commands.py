@@ -129,6 +129,7 @@ def _session(
     options: dict[str, object], *, sweep: str = "quick", shard: Shard = WHOLE
 ) -> Generator[Settings, None, None]:
     """Make the options of a run, and remove its files but the evidence at its end."""
+    from harness import stale
     from harness.backends import missing
 
     orchestrator = options["orchestrator"]
@@ -142,6 +143,7 @@ def _session(
     )
     if lacking := missing(settings):
         raise Unavailable(f"--backend {settings.backend}", lacking)
+    stale.sweep()
     try:
         yield settings
     finally:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness import python, witness
+from harness import python, stale, witness
 from harness.crash.plan import Planner
 from harness.crash.run import run
 from harness.crash.scenes import SCENES
@@ -225,7 +225,7 @@ def open_bench(settings: Settings, backend: Backend, *, started: bool = False) -
     host = witness.host()
     host.adopt_orphans()
     with ExitStack() as stack:
-        place = tempfile.mkdtemp(prefix="t", dir=_made(settings.directory))
+        place = tempfile.mkdtemp(prefix="t", dir=_claimed(settings.directory))
         stack.callback(shutil.rmtree, place)
         bench = Bench(settings, backend, bystander=stack.enter_context(_bystander()))
         if settings.orchestrator is None and not started and sys.platform != "win32":
@@ -249,8 +249,8 @@ def golden_path(directory: str | None) -> str:
     raise HarnessError(f"no {GOLDEN} in {' or '.join(places)}: name its directory by --goldens")
 
 
-def _made(directory: str) -> str:
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+def _claimed(directory: str) -> str:
+    stale.claim(directory)
     return directory
 
 

@@ -41,7 +41,6 @@ BODIES = {
     "file": LEAVES["a temporary file"],
     "vm": STARTED,
     "hang": """
-    world.orchestrator()
     reader, writer = os.pipe()
     os.read(reader, 1)
     """,
@@ -51,7 +50,9 @@ BODIES = {
     from harness.sandbox import RAMFS, Sandbox
     box = Sandbox(world, upper=RAMFS)
     box.provision(program)
-    box.succeed(program, "start", deadline=world.soon(2))
+    running = program.begin("start", box.named())
+    assert running.reach(("start.identity_recorded", 1), world.soon())
+    running.answer(world.soon(0.5))
     """,
     "capability_printed": f"{STARTED}    print({READ}.hex()){STOPPED}",
     "capability_in_a_failure": f"{STARTED}    secret = {READ}{STOPPED}    assert secret == b'', secret.hex()\n",

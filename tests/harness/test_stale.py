@@ -1,0 +1,116 @@
+"""Directories of runs that were killed: swept by the next run, and only once nobody can be in there any more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import python, stale
+from harness.deadline import until
+from tests.harness.stubs import SOON
+
+pytest_plugins = ["pytester"]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing is swept there")
+
+HOLDS = """
+from harness import stale
+stale.claim(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="nvx-l-", dir="/tmp") as place:
+        yield Path(place)
+
+
+def left(root: Path, *names: str) -> Path:
+    """Make the directory of a run whose processes have all ended."""
+    path = root / "nvx-0123abcd"
+    stale.claim(str(path))
+    stale.release(str(path))
+    for name in names:
+        (path / name).mkdir()
+    return path
+
+
+@pytest.mark.case("T62")
+def test_what_a_dead_run_left_is_removed_but_its_evidence(root: Path) -> None:
+    path = left(root, "77.0", "a77", "evidence")
+    assert stale.sweep(str(root)) == [str(path)]
+    assert sorted(entry.name for entry in path.iterdir()) == ["evidence"]
+    (path / "evidence").rmdir()
+    assert stale.sweep(str(root)) == []
+
+
+def test_without_evidence_nothing_stays(root: Path) -> None:
+    path = left(root, "77.0")
+    stale.sweep(str(root))
+    assert not path.exists()
+
+
+def test_a_run_with_one_process_alive_is_left_alone_and_swept_after_its_death(root: Path) -> None:
+    path = left(root, "77.0")
+    script = python.write_script(str(root / "holds.py"), packages=("harness",), body=HOLDS)
+    with subprocess.Popen([*script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        # Its command names the directory, too: the lock alone must do.
+        assert stale.sweep(str(root)) == []
+        assert (path / "77.0").is_dir()
+        child.kill()
+    assert until(lambda: stale.sweep(str(root)), SOON(10)) == [str(path)]
+
+
+@pytest.mark.parametrize("what", ["no lock", "a process", "a link", "another name"])
+def test_what_is_not_proven_to_be_over_is_left_alone(root: Path, what: str) -> None:
+    path = root / "nvx-0123abcd"
+    if what == "no lock":
+        (path / "77.0").mkdir(parents=True)
+    elif what == "another name":
+        path = left(root, "77.0").rename(root / "nvx-demo")
+    elif what == "a link":
+        (root / "elsewhere" / ".owned").mkdir(parents=True)
+        path.symlink_to(root / "elsewhere")
+    else:
+        left(root, "77.0")
+    words = [f"{path}/77.0/vmm.py"] if what == "a process" else []
+    code = "import sys; print('up', flush=True); sys.stdin.read()"
+    command = [python.interpreter(), "-I", "-c", code, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        before = sorted(str(entry) for entry in root.rglob("*"))
+        assert stale.sweep(str(root)) == []
+        assert sorted(str(entry) for entry in root.rglob("*")) == before
+        child.communicate()
+
+
+def test_a_run_that_is_killed_is_swept_by_the_next_one(
+    pytester: pytest.Pytester, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVX_RUNS", str(root))
+    pytester.makepyfile(
+        test_dies="""
+import os, pytest
+
+@pytest.mark.lifecycle
+def test_it(world):
+    os.kill(os.getpid(), 9)
+""",
+        test_lives="import pytest\n\n@pytest.mark.lifecycle\ndef test_it(world):\n    pass\n",
+    )
+    assert pytester.runpytest_subprocess("test_dies.py").ret != 0
+    (dead,) = root.iterdir()
+    assert {".owned"} < set(os.listdir(dead))
+    pytester.runpytest_subprocess("test_lives.py").assert_outcomes(passed=1)
+    assert list(root.iterdir()) == []
