@@ -26,7 +26,9 @@ _held: dict[str, int] = {}
 def claim(session: str) -> None:
     """Make a run's directory, if it isn't there yet, and hold it for as long as this process lives."""
     os.makedirs(os.path.join(session, OWNED), mode=0o700, exist_ok=True)
-    if sys.platform == "win32" or session in _held:
+    if sys.platform == "win32":
+        return
+    if session in _held:
         return
     import fcntl  # noqa: PLC0415 - not on Windows
 
@@ -62,6 +64,8 @@ def _is_ours(path: str) -> bool:
 
 
 def _sweep(path: str, host: Host) -> bool:
+    if sys.platform == "win32":
+        return False
     import fcntl  # noqa: PLC0415 - not on Windows
 
     try:
