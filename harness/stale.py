@@ -59,6 +59,8 @@ def sweep(root: str | None = None, host: Host | None = None) -> list[str]:
 
 
 def _is_ours(path: str) -> bool:
+    if sys.platform == "win32":
+        return False
     status = os.lstat(path)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
