@@ -155,7 +155,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             error.add_note(left)
         raise
     if left := _sweep(item):
-        item.stash[WORLD].failed = True
         pytest.fail(left, pytrace=False)
     return result
 
@@ -303,7 +302,11 @@ def _unwritable(path: str) -> str | None:
 
 def _sweep(item: pytest.Item) -> str:
     world = item.stash.get(WORLD, None)
-    return world.sweep() if world is not None else ""
+    if world is None:
+        return ""
+    left = world.sweep()
+    world.failed |= bool(left)
+    return left
 
 
 def _ids(item: pytest.Item, marker: str) -> list[str]:
