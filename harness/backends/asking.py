@@ -23,8 +23,10 @@ STANDARD = 2
 NO_IMAGES = ("/dev/", "/memfd:", "/proc/", "/sys/")
 """Where files that are no images are."""
 
-DISTRO, SCRATCH = "vda", "vdb"
-"""The names of the disks in a guest: in the order of their roles, as their addresses are."""
+DEVICE = re.compile(r"vd[a-z]\d*")
+"""A virtio disk in a guest, or a partition of one."""
+
+DISK = re.compile(r"vd[a-z]")
 
 Found = dict[str, tuple[int, int]]
 
@@ -36,35 +38,52 @@ def facts(look: Look | None, files: Found) -> GuestFacts:
         look: Runs programs in the guest, None if it doesn't run.
         files: What the VMM opened, by role.
     """
-    mounts = (look("/bin/cat", "/proc/mounts") or "") if look else ""
-    disks = (look("/bin/ls", "/sys/block") or "").split() if look else []
-    size = look("/bin/cat", f"/sys/block/{DISTRO}/queue/logical_block_size") if look else None
-    line = look("/bin/cat", "/proc/cmdline") if look else None
+    if look is None:
+        return GuestFacts(distro_file=files.get("distro"), scratch_file=files.get("scratch"))
+    mounts = look("/bin/cat", "/proc/mounts") or ""
+    names = devices(look("/bin/cat", "/proc/partitions") or "")
+    disks = [name for name in names if DISK.fullmatch(name)]
+    line = look("/bin/cat", "/proc/cmdline")
     return GuestFacts(
-        image_format=image_format(mounts),
-        upper=upper(mounts),
-        block_size=int(size) if size and size.strip().isdecimal() else None,
-        scratch=SCRATCH in disks if DISTRO in disks else None,
+        image_format=image_format(names),
+        upper=upper(mounts, disks),
+        block_size=_block_size(look, disks),
+        scratch=len(disks) > 1 if disks else None,
         command_line=line.removesuffix("\n") if line else None,
         distro_file=files.get("distro"),
         scratch_file=files.get("scratch"),
     )
 
 
-def image_format(mounts: str) -> str | None:
-    """Tell how a guest read its distro: an EROFS of a whole disk, or of a partition; None if no EROFS is in sight."""
-    sources = {source for source, kind in _mounted(mounts) if kind == "erofs"}
-    if f"/dev/{DISTRO}" in sources:
-        return "erofs"
-    return "gpt" if f"/dev/{DISTRO}1" in sources else None
+def devices(partitions: str) -> list[str]:
+    """Return the names of the virtio disks and their partitions in `/proc/partitions`."""
+    words = [line.split() for line in partitions.splitlines()]
+    return [row[-1] for row in words if row and DEVICE.fullmatch(row[-1])]
 
 
-def upper(mounts: str) -> str | None:
-    """Tell what a guest writes to; None if its own mounts aren't in sight, but only those of its workload."""
-    kinds = {kind for _, kind in _mounted(mounts)}
-    if not {"erofs", "overlay"} <= kinds:
+def image_format(names: list[str]) -> str | None:
+    """Tell whether the guest found a partition on a disk, or an image of a whole one; None if no disk is in sight."""
+    if not names:
         return None
-    return "ext4" if "ext4" in kinds else "ramfs"
+    return "gpt" if any(not DISK.fullmatch(name) for name in names) else "erofs"
+
+
+def upper(mounts: str, disks: list[str]) -> str | None:
+    """Tell what a guest writes to; None if it can't be told from what its workload sees."""
+    kinds = {kind for _, kind in _mounted(mounts)}
+    if "overlay" not in kinds:
+        return None
+    if len(disks) == 1:
+        # The one disk is the distro, which nobody can write to.
+        return "ramfs"
+    return "ext4" if {"erofs", "ext4"} <= kinds else None
+
+
+def _block_size(look: Look, disks: list[str]) -> int | None:
+    """Return the bytes of a logical block of the one disk that is read-only: the names say nothing of the roles."""
+    distros = [disk for disk in disks if (look("/bin/cat", f"/sys/block/{disk}/ro") or "").strip() == "1"]
+    size = look("/bin/cat", f"/sys/block/{distros[0]}/queue/logical_block_size") if len(distros) == 1 else None
+    return int(size) if size and size.strip().isdecimal() else None
 
 
 def _mounted(mounts: str) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from harness.backends.artifacts import Found
-    from harness.backends.contract import Attachment, GuestFacts, Look, Vm
+    from harness.backends.contract import Attachment, Backend, GuestFacts, Look, Vm
     from harness.backends.watch import Run
     from harness.settings import Settings
     from harness.witness.contract import Descriptor
@@ -48,7 +48,7 @@ def missing(settings: Settings) -> tuple[str, ...]:
     return tuple(lacking)
 
 
-def make(settings: Settings) -> OpenVmm:
+def make(settings: Settings) -> Backend:
     """See :func:`harness.backends.load`."""
     return OpenVmm(settings.backend, _found(settings))
 

@@ -26,12 +26,14 @@ class Run:
     Attributes:
         pid: Its number.
         start: When it started, in the kernel's unit.
+        parent: Its parent's number when it was first seen.
         arguments: Its arguments, the needle the first of them.
         table: Its descriptors when it was last seen, None if they couldn't be read.
     """
 
     pid: int
     start: int
+    parent: int
     arguments: list[str]
     table: list[Descriptor] | None = None
 
@@ -63,7 +65,10 @@ class Watch:
         """Look now, and return the VMMs so far in the order of their starts."""
         with self._lock:
             self._look()
-            return sorted(self._runs.values(), key=lambda run: (run.start, run.pid))
+            # What a VMM forks has its arguments until it executes something of its own.
+            numbers = {run.pid for run in self._runs.values()}
+            found = [run for run in self._runs.values() if run.parent not in numbers]
+            return sorted(found, key=lambda run: (run.start, run.pid))
 
     def descriptors(self, run: Run) -> list[Descriptor] | None:
         """Return the descriptors of a run now, those it last had if it has ended."""
@@ -94,6 +99,6 @@ class Watch:
                 continue
             words = self._host.arguments(pid)
             if self._needle in words:
-                self._runs[key] = Run(pid, stat.start, words[words.index(self._needle) :])
+                self._runs[key] = Run(pid, stat.start, stat.parent, words[words.index(self._needle) :])
                 self.seen.set()
         self._looks = there

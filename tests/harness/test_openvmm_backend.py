@@ -145,6 +145,18 @@ def test_a_vmm_that_ended_before_anybody_looked_was_seen(side: openvmm.OpenVmmSi
     assert (vm.contacts(), vm.signals(), vm.status()) == (None, None, None)
 
 
+def test_what_a_vmm_forks_is_no_vmm(side: openvmm.OpenVmmSide, made: Path) -> None:
+    forking = "import os, sys\nchild = os.fork()\nif child == 0: os.read(0, 1); os._exit(0)\nsys.stdout.write('up')"
+    waiting = "sys.stdout.flush(); os.waitpid(child, 0)"
+    Path(made / "bin/openvmm").write_text(f"#!{python.interpreter()} -I\n{forking}\n{waiting}\n")
+    with subprocess.Popen(side.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as vmm:
+        assert vmm.stdout is not None
+        assert vmm.stdout.read(2) == b"up"
+        found = side.vms()
+        vmm.communicate()
+    assert [vm.pid for vm in found] == [vmm.pid]
+
+
 def test_another_test_s_vmm_isn_t_seen(side: openvmm.OpenVmmSide, made: Path) -> None:
     subprocess.run([str(made / "bin/openvmm"), "--version"], check=True, capture_output=True)
     assert side.vms() == []
@@ -175,21 +187,49 @@ def guest_of(**files: str) -> asking.Look:
     return look
 
 
+OVERLAY = "overlay / overlay rw,upperdir=/a 0 0\nproc /proc proc rw 0 0\n"
+
+
+def partitions(*names: str) -> str:
+    return "major minor  #blocks  name\n\n" + "".join(f" 254        0       8192 {name}\n" for name in names)
+
+
 @pytest.mark.parametrize(
-    ("mounts", "image_format", "upper"),
+    ("mounts", "names", "image_format", "upper", "scratch"),
     [
-        (LAYERED, "erofs", "ext4"),
-        (LAYERED.replace("/dev/vda ", "/dev/vda1 "), "gpt", "ext4"),
-        (LAYERED.replace("ext4", "tmpfs"), "erofs", "ramfs"),
-        ("overlay / overlay rw 0 0\nproc /proc proc rw 0 0\n", None, None),
-        ("", None, None),
+        (LAYERED, ("vda", "vdb"), "erofs", "ext4", True),
+        (LAYERED, ("vda", "vdb", "vdb1"), "gpt", "ext4", True),
+        (OVERLAY, ("vda",), "erofs", "ramfs", False),
+        (OVERLAY, ("vda", "vda1"), "gpt", "ramfs", False),
+        # A workload in a root of its own sees neither what is below its overlay nor which disk is which.
+        (OVERLAY, ("vda", "vdb"), "erofs", None, True),
+        (OVERLAY, (), None, None, None),
+        ("", ("vda",), "erofs", None, False),
+        ("", ("sda", "loop0"), None, None, None),
     ],
 )
-def test_a_guest_is_asked_for_what_it_found(mounts: str, image_format: str | None, upper: str | None) -> None:
-    look = guest_of(mounts=mounts, block="vda\nvdb\n", logical_block_size="512\n", cmdline="a=b c\n")
+def test_a_guest_is_asked_for_what_it_found(
+    mounts: str, names: tuple[str, ...], image_format: str | None, upper: str | None, *, scratch: bool | None
+) -> None:
+    look = guest_of(mounts=mounts, partitions=partitions(*names), cmdline="a=b c\n")
     found = asking.facts(look, {"distro": (1, 2)})
-    assert (found.image_format, found.upper, found.block_size, found.scratch) == (image_format, upper, 512, True)
+    assert (found.image_format, found.upper, found.scratch) == (image_format, upper, scratch)
     assert (found.command_line, found.distro_file, found.scratch_file) == ("a=b c", (1, 2), None)
+
+
+@pytest.mark.parametrize(
+    ("read_only", "size"), [({"vdb"}, 4096), ({"vda"}, 512), ({"vda", "vdb"}, None), (set[str](), None)]
+)
+def test_the_block_size_is_that_of_the_read_only_disk(read_only: set[str], size: int | None) -> None:
+    sizes = {"vda": "512\n", "vdb": "4096\n"}
+
+    def look(*argv: str) -> str | None:
+        *_, place, name = argv[1].replace("/queue", "").split("/")
+        if name == "partitions":
+            return partitions("vda", "vdb")
+        return {"ro": f"{int(place in read_only)}\n", "logical_block_size": sizes.get(place)}.get(name)
+
+    assert asking.facts(look, {}).block_size == size
 
 
 def test_a_guest_that_shows_nothing_leaves_everything_open() -> None:
@@ -205,7 +245,7 @@ def openvmm_facts() -> object:
 def test_the_files_that_a_vmm_opened_are_told_from_those_that_it_got() -> None:
     blocks = ["--microvm-sandbox-block", "distro:file:/proc/self/fd/7,ro"]
     blocks += ["--microvm-sandbox-block", "scratch:file:/proc/self/fd/8"]
-    run = Run(1, 1, ["openvmm", *blocks])
+    run = Run(1, 1, 0, ["openvmm", *blocks])
     got = [
         Descriptor(0, 9, 1, "pipe:[1]"),
         Descriptor(1, 9, 2, "/s/openvmm.log"),
