@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -23,12 +24,17 @@ def open_descriptors() -> set[str]:
 
 @pytest.mark.spec("622.scope1.f")
 def test_a_prepared_launch_names_its_files_by_descriptor(inputs: Inputs, plan: ColdPlan) -> None:
+    for path in (inputs.distro.path, inputs.artifacts.kernel, inputs.artifacts.initramfs):
+        assert os.access(path, os.W_OK)
     before = open_descriptors()
     with prepare(plan, inputs.artifacts, distro=inputs.distro, scratch=inputs.scratch) as prepared:
         command = prepared.command(endpoint="/s/control.sock", report="/s/outcome.json")
         assert len(set(command.allowed)) == 4
         for fd, option in zip(command.allowed, ("distro:file:", "scratch:file:", "", ""), strict=True):
             assert not os.get_inheritable(fd)
+            # Nothing but the scratch could be written through what the VMM inherits, whatever the files allow.
+            mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+            assert mode == (os.O_RDWR if option.startswith("scratch") else os.O_RDONLY)
             assert [word for word in command.argv if word.removesuffix(",ro") == f"{option}/proc/self/fd/{fd}"]
         assert str(inputs.directory) not in " ".join(command.argv[1:])
         assert {str(fd) for fd in command.allowed} <= open_descriptors() - before

@@ -362,3 +362,16 @@ def test_another_view_of_processes_is_not_believed(python: Run, monkeypatch: pyt
         with pytest.raises(Unpinnable) as caught:
             pin.identity()
         assert caught.value.detail == "foreign-namespace"
+
+
+@pytest.mark.case("T01")
+def test_the_hold_is_acted_through_and_not_the_number(python: Run) -> None:
+    """Whoever has the number by then hears nothing: the signal goes through the descriptor."""
+    held, other = python(SLEEPER), python(SLEEPER)
+    with Pin(other.pid, pidfd.open_pidfd(held.pid)) as pin:
+        pin.terminate()
+        assert pin.wait(Deadline.after(10))
+    assert held.wait() == -signal.SIGKILL
+    assert other.poll() is None
+    release(other)
+    assert other.wait() == 0
