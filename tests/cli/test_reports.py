@@ -33,6 +33,24 @@ def test_nothing_is_replaced_and_no_staging_stays(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["report.json"]
 
 
+def test_a_report_is_whole_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    sync, link = os.fsync, os.link
+
+    def noted_sync(fd: int) -> None:
+        seen.append(os.fstat(fd).st_size)
+        sync(fd)
+
+    def noted_link(*names: str) -> None:
+        seen.append("link")
+        link(*names)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "link", noted_link)
+    publish(str(tmp_path / "report.json"), b"{}\n")
+    assert seen == [3, "link"]
+
+
 def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
     (tmp_path / "report.json").symlink_to("none")
     with pytest.raises(Refused, match="exists"):

@@ -13,11 +13,12 @@ import pytest
 
 from harness import images
 from harness.sut.adapter import AdapterGuest
-from nvx_ref.configuration import SandboxConfiguration, SandboxRequest, configure
+from nvx_ref.configuration import SandboxConfiguration, SandboxRequest, configure, one_shot
 from nvx_ref.control import NvxcGuest
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import LaunchFailed, NotFound, Refused, VmmExited
 from nvx_ref.images.artifacts import CONTROL_CONTRACT_REVISION
+from nvx_ref.oneshot import run_once
 from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.plan import GuestKind, MappingPolicy, Share
 from nvx_ref.steps import Step
@@ -96,6 +97,15 @@ def test_a_release_of_other_contracts_is_not_started_and_still_looked_at(request
     assert names(root) == PROVISIONED
     assert orchestrator.status("box").verdict == "stopped"
     orchestrator.deprovision("box", deadline=soon())
+
+
+@pytest.mark.parametrize(("code", "status"), [("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])
+def test_a_run_ends_with_its_vmm_s_status_or_128_and_the_signal(
+    request_: SandboxRequest, code: str, status: int
+) -> None:
+    request = msgspec.structs.replace(request_, openvmm=(sys.executable, "-c", f"import os; {code}"))
+    configuration = one_shot(configure(request))
+    assert run_once(configuration, report=None, output=lambda _stream, _data: None, deadline=soon()) == status
 
 
 @pytest.mark.parametrize("what", ["distro", "scratch"])

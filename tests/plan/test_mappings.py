@@ -87,6 +87,15 @@ def test_outermost_directories_are_exported_and_outer_mappings_come_first(tree: 
     ]
 
 
+def test_a_sibling_whose_name_begins_with_a_mapped_one_is_none_of_its_own(tree: Path) -> None:
+    """By text `a-b` stands between `a` and `a/b`; by components nothing does."""
+    (tree / "a-b").mkdir()
+    exports = planned(tree, ro="a a-b a/b a/d")
+    assert [child.host for child in exports.children] == [f"{tree}/a", f"{tree}/a-b"]
+    sources = [("0", "a", True), ("0/b", "a/b", True), ("0/d", "a/d", True), ("1", "a-b", True)]
+    assert table(tree, exports) == sources
+
+
 def test_a_files_parent_is_exported_hidden_but_for_the_file(tree: Path) -> None:
     exports = planned(tree, ro="f/one", rw="f/two")
     assert export_options(exports)[2:] == [

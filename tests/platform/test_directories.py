@@ -35,6 +35,19 @@ def test_what_is_created_is_private_whatever_the_umask(short_root: str, umask: i
     assert [mode(f"{short_root}/a/b/{name}") for name in ("new", "put")] == [0o600, 0o600]
 
 
+def test_the_name_of_what_is_created_is_on_the_disk(short_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    sync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    files.create_private(f"{short_root}/a/b")[0].close()
+    assert synced == [os.stat(short_root).st_ino, os.stat(f"{short_root}/a").st_ino]
+
+
 def test_a_set_group_bit_of_the_parent_is_not_inherited(short_root: str) -> None:
     os.chmod(short_root, 0o2700)
     directory, _ = files.create_private(f"{short_root}/a")

@@ -281,6 +281,8 @@ def test_descriptors_are_close_on_exec_and_do_not_wait(sandbox: files.Directory)
     opened += [files.open_image(f"{sandbox.path}/log"), files.open_scratch(f"{sandbox.path}/log")]
     try:
         assert all(fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC for fd in opened)
+        # A FIFO may take a name between the look and the open, which would wait for its other end.
+        assert all(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK for fd in opened[1:])
     finally:
         for fd in opened[1:]:
             os.close(fd)

@@ -67,18 +67,6 @@ def test_an_interrupted_write_leaves_no_temporary_file(
     assert sandbox.names() == []
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o277, 0o777])
-def test_what_is_written_is_private_whatever_the_umask(sandbox: files.Directory, mask: int) -> None:
-    before = os.umask(mask)
-    try:
-        sandbox.replace("record", b"x", durable=False)
-        sandbox.create_new("secret", b"x")
-    finally:
-        os.umask(before)
-    modes = {name: stat.S_IMODE(os.stat(f"{sandbox.path}/{name}").st_mode) for name in sandbox.names()}
-    assert modes == {"record": 0o600, "secret": 0o600}
-
-
 def test_a_short_write_is_continued(sandbox: files.Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:3])))

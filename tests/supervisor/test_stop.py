@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import pytest
 
 from nvx_ref import errors
-from nvx_ref.deadline import Deadline
+from nvx_ref.deadline import MAX_SECONDS, Deadline
 from nvx_ref.platform import process
 from nvx_ref.platform.linux import pidfd
 from nvx_ref.process import ProcessRef
@@ -294,7 +294,7 @@ def state(pid: int) -> str:
 
 
 @pytest.mark.spec("656.stop.f")
-@pytest.mark.parametrize("force", [0, -1, math.inf, math.nan, 1e9])
+@pytest.mark.parametrize("force", [0, -1, math.inf, math.nan, 1e9, MAX_SECONDS + 1])
 def test_a_forced_bound_is_checked_before_anything_runs(provisioned: Site, vmm_of: Maker, force: float) -> None:
     acting = Scripted(exited=True)
     with pytest.raises(errors.Refused):
