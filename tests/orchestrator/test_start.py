@@ -13,12 +13,12 @@ import pytest
 
 from harness import images
 from harness.sut.adapter import AdapterGuest
-from nvx_ref.configuration import SandboxConfiguration, SandboxRequest, configure, one_shot
+from nvx_ref.configuration import SandboxConfiguration, SandboxRequest, configure
 from nvx_ref.control import NvxcGuest
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import LaunchFailed, NotFound, Refused, VmmExited
 from nvx_ref.images.artifacts import CONTROL_CONTRACT_REVISION
-from nvx_ref.oneshot import run_once
+from nvx_ref.oneshot import one_shot, run_once
 from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.plan import GuestKind, MappingPolicy, Share
 from nvx_ref.steps import Step
