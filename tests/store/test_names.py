@@ -48,7 +48,7 @@ def test_the_caller_may_declare(name: str) -> None:
         "Runtime.JSON",
         "runtime.j\u017fon",
         "runtime\u200b.json",
-        "RUNTIME\u200b.JSON",
+        "\uff32untime.json",
         "\uff52untime.json",
         "",
         ".",
