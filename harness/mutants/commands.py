@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,8 @@ def mutants(
     from harness.progress import bar, clock
     from harness.settings import session_directory
 
+    if sys.platform == "win32":
+        raise Unavailable("mutants", ("Linux: the faults are in its half of the reference",))
     began = time.monotonic()
     known = load(os.path.join(tree, PATCHES))
     chosen = _chosen(known, only, quick=quick)

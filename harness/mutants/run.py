@@ -37,7 +37,8 @@ ENDING = 10.0
 SHOWN_LINES = 15
 FEW = 4
 
-_LEFT_OUT = (".git", ".venv", "build", "dist", "*.egg-info", ".hypothesis", "*_cache")
+_LEFT_OUT = (".git", ".venv", "build", "dist", "*.egg-info", ".hypothesis", "*_cache", "*.pyc.*")
+"""What no copy needs; the last are compiled files in the making, which are gone again by the time they are copied."""
 _EVIDENCE = re.compile(r"evidence: +(/\S*/nvx-[0-9a-f]{8})/evidence/")
 _IMPORTED = """
 import importlib, os, sys
