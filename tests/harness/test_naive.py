@@ -44,7 +44,7 @@ def judged(report: Path) -> dict[str, list[dict[str, list[str]]]]:
         text=True,
         check=False,
     )
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert (done.returncode, report.exists()) == (1, True), done.stdout + done.stderr
     found = json.loads(report.read_text())
     for cell in found["cells"]:
         if cell["evidence"]:
