@@ -156,6 +156,9 @@ def test_a_seal_is_stable_and_round_trips(sandbox: files.Directory) -> None:
     seal = measured(f"{sandbox.path}/image")
     assert seal == measured(f"{sandbox.path}/image")
     assert (seal.scheme, seal.kind, seal.length) == ("unix-file-v1", FileKind.REGULAR, 1000)
+    os.utime(f"{sandbox.path}/image", ns=(1, 1_234_567_890_123_456_789))
+    seal = measured(f"{sandbox.path}/image")
+    assert (seal.modified, seal.changed) == (1_234_567_890_123_456_789, os.stat(f"{sandbox.path}/image").st_ctime_ns)
     assert msgspec.json.decode(msgspec.json.encode(seal), type=FileSeal) == seal
     found = sandbox.stat("image")
     assert found is not None

@@ -66,6 +66,7 @@ def test_a_wrong_descriptor_is_refused_before_the_spawn(
     with pytest.raises(Refused) as caught:
         start("true", allowed=(writer, int(kind) if number is None else number))
     assert str(int(kind) if number is None else number) in (caught.value.subject or "")
+    assert (caught.value.detail == "standard-stream") == (number is None)
     os.close(reader)
     os.close(writer)
     assert sandbox.read("log", 100) == b""
