@@ -38,11 +38,10 @@ class SmallDisk:
         done = subprocess.run(
             [mount, "-t", "tmpfs", "-o", f"size={SIZE},mode=700", "nvx", self._root],
             capture_output=True,
-            text=True,
             check=False,
         )
         if done.returncode != 0:
-            raise Unavailable("a disk that runs full", (f"the right to mount one ({done.stderr.strip()})",))
+            raise Unavailable("a disk that runs full", ("the right to mount one",))
 
     def __enter__(self) -> Self:
         return self
