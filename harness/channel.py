@@ -173,6 +173,8 @@ class Channel:
 
     def _where(self) -> str:
         here = [f"pid {peer.pid} {'gone' if peer.gone else peer.paused or 'running'}" for peer in self.peers]
+        if self.peers and all(peer.gone for peer in self.peers):
+            here.append("its own words are in the log that the orchestrator gave it, below state/ in the evidence")
         return ", ".join(here) or f"no fake on the channel of pid {os.getpid()}"
 
 

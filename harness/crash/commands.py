@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from harness import sharding
-from harness.errors import Unavailable
-from harness.settings import BACKENDS, Settings, session_directory
+from harness.errors import HarnessError, Unavailable
+from harness.settings import BACKENDS, Settings, orchestrator_words, session_directory
 from harness.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def replay(cell: str, *, started: bool, goldens: str | None, **options: object) 
     if not result.violation:
         click.echo(f"{cell}: ok")
         return 0
-    click.echo(f"{result.violation}\n  evidence: {result.evidence}")
+    click.echo(result.violation)
+    if result.evidence:
+        click.echo(f"  evidence: {result.evidence}")
     return 1
 
 
@@ -93,11 +95,9 @@ def sweep(
         scene(name)
     if unknown := [name for name in groups if name not in GROUPS]:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(GROUPS)}", param_hint="--group")
-    part = sharding.parse(shard)
+    part = _part(shard)
     if report is not None:
-        # Whatever is in the way is better known before the sweep than after it.
-        with open(report, "ab"):
-            pass
+        _require_writable(report)
     whole = parts(sweep, scenes or tuple(SCENES), groups or GROUPS)
     with _session(options, sweep=sweep, shard=part) as settings, bar(f"{sweep} sweep") as shown:
         task = Task(settings, golden_path(goldens), started)
@@ -124,6 +124,33 @@ def _write(path: str, found: Swept, settings: Settings, options: tuple[str, ...]
         file.write(text)
 
 
+def _part(shard: str) -> Shard:
+    try:
+        return sharding.parse(shard)
+    except HarnessError as error:
+        raise HarnessError(f"--shard: {error}") from error
+
+
+def _require_writable(report: str) -> None:
+    # Whatever is in the way is better known before the sweep than after it.
+    try:
+        with open(report, "ab"):
+            pass
+    except OSError as error:
+        raise HarnessError(f"--report: {report} can't be written: {error.strerror}; name another place") from error
+
+
+def _require_program(settings: Settings) -> None:
+    if settings.orchestrator is None:
+        return
+    try:
+        command = orchestrator_words(settings)
+    except ValueError as error:
+        raise HarnessError(f"--orchestrator: {error}") from error
+    if not command or shutil.which(command[0]) is None:
+        raise HarnessError(f"--orchestrator: no program {command[0] if command else ''!r} to start")
+
+
 @contextmanager
 def _session(
     options: dict[str, object], *, sweep: str = "quick", shard: Shard = WHOLE
@@ -141,6 +168,7 @@ def _session(
         directory=session_directory(),
         shard=shard,
     )
+    _require_program(settings)
     if lacking := missing(settings):
         raise Unavailable(f"--backend {settings.backend}", lacking)
     stale.sweep()

@@ -83,7 +83,10 @@ def mutants(
 def _chosen(known: Sequence[Mutant], only: Sequence[str], *, quick: bool) -> list[Mutant]:
     names = {mutant.name: mutant for mutant in known} | {mutant.name[:3]: mutant for mutant in known}
     if unknown := [name for name in only if name not in names]:
-        raise click.BadParameter(f"no seeded fault is called {unknown[0]!r}", param_hint="--only")
+        raise click.BadParameter(
+            f"no seeded fault is called {unknown[0]!r}: {PATCHES} has them, m001 is short for m001-...",
+            param_hint="--only",
+        )
     wanted = {names[name].name for name in only}
     return [one for one in known if (one.quick or not quick) and (one.name in wanted or not only)]
 

@@ -31,8 +31,11 @@ def report(reports: tuple[str, ...], *, output: str, partial: bool) -> int:
         from harness.report.page import draw
 
         data = draw(whole).encode(errors="replace")
-    with open(output, "wb") as file:
-        file.write(data)
+    try:
+        with open(output, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise HarnessError(f"--output: {output} can't be written: {error.strerror}; name another place") from error
     failed = sum(row.outcome == "fail" for row in whole.cells)
     click.echo(
         f"{output}: {len(whole.cells)} scenario cells, {failed} failed; "

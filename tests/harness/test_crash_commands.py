@@ -78,8 +78,16 @@ def test_a_replay_of_a_cell_that_fails_says_why_and_keeps_the_evidence() -> None
         (["sweep", "--scene", "strat"], "error: no scene is called 'strat': there are provision, ", 1),
         (["sweep", "--group", "all"], "'all' is none of steps, events, calls, errors, pairs", 2),
         (["sweep", "--timeout-scale", "0"], "--timeout-scale", 2),
-        (["sweep", "--report", "/nowhere/report.json"], "error: /nowhere/report.json: No such file or directory", 1),
-        (["sweep", "--shard", "3/2"], "error: '3/2' is no shard: write I/N, the I-th of N parts", 1),
+        (
+            ["sweep", "--report", "/nowhere/report.json"],
+            "error: --report: /nowhere/report.json can't be written: No",
+            1,
+        ),
+        (["sweep", "--orchestrator", "nowhere"], "error: --orchestrator: no program 'nowhere' to start", 1),
+        (["replay", "--orchestrator", "nowhere", SPAWNED], "error: --orchestrator: no program 'nowhere' to start", 1),
+        (["replay", "--orchestrator", "'", SPAWNED], "error: --orchestrator: No closing quotation", 1),
+        (["mutants", "--only", "m999"], "no seeded fault is called 'm999': ci/mutants has them", 2),
+        (["sweep", "--shard", "3/2"], "error: --shard: '3/2' is no shard: write I/N, the I-th of N parts", 1),
         (["report", "x.json"], "Missing option '-o'", 2),
         (["report", "x.json", "-o", "x.txt"], "error: --output: x.txt: call it something.html or something.json", 1),
         (["report", "/nowhere.json", "-o", "x.html"], "error: /nowhere.json: can't be read: No such file", 1),
@@ -89,6 +97,21 @@ def test_what_can_not_be_done_is_named(arguments: list[str], said: str, status: 
     done = nvx_harness(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert said in done.stderr
+
+
+def test_a_replay_without_evidence_names_none() -> None:
+    done = nvx_harness("replay", "start/syscall-kill/openat:nothing#1")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "found no such call" in done.stdout
+    assert "evidence" not in done.stdout
+
+
+def test_a_page_that_can_not_be_written_names_the_option(tmp_path: Path) -> None:
+    report, page = tmp_path / "1.json", tmp_path / "none" / "page.html"
+    assert nvx_harness("sweep", "--scene", "deprovision", "--group", "steps", "--report", str(report)).returncode == 0
+    done = nvx_harness("report", str(report), "-o", str(page))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: --output: {page} can't be written: No such file or directory; name another place" in done.stderr
 
 
 def test_a_sweep_counts_runs_and_reports(tmp_path: Path) -> None:

@@ -296,6 +296,8 @@ def test_a_pause_that_nobody_reaches_is_late_and_says_where_the_fakes_are(
         channel.wait_paused("before_bind", SOON(10))
         with pytest.raises(Late, match=f"fake pause after_bind: .* found pid {child.pid} before_bind"):
             channel.wait_paused("after_bind", SOON(0.05))
+    with pytest.raises(Late, match=f"found pid {child.pid} gone, its own words are in the log .* below state/"):
+        channel.wait_paused("after_bind", SOON(0.05))
 
 
 def test_another_tests_token_is_refused(tmp_path: Path, channel: Channel) -> None:
