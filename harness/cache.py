@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
+
+from harness.platform import CACHE
 
 VARIABLE = "NVX_HARNESS_CACHE"
 
@@ -16,7 +17,7 @@ def directory(*names: str) -> str:
     """
     chosen = os.environ.get(VARIABLE)
     if not chosen:
-        name, home = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_CACHE_HOME", ".cache")
+        name, home = CACHE
         base = os.environ.get(name) or os.path.join(os.path.expanduser("~"), *home.split("/"))
         chosen = os.path.join(base, "nvx-harness")
     path = os.path.join(os.path.abspath(chosen), *names)

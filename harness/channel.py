@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import socket
-import sys
 from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, Late, is_finding
+from harness.platform import listen
 from harness.sut.protocol import mapping
 
 if TYPE_CHECKING:
+    import socket
+
     from harness.deadline import Deadline
     from harness.witness.contract import Host
     from harness.witness.processes import Processes
@@ -88,7 +89,8 @@ class Channel:
         self._token = token
         self._processes = processes
         self._host = host
-        self._listener = _listener(path)
+        self._listener = listen(path, BACKLOG)
+        self._listener.setblocking(False)
         self.peers: list[Peer] = []
 
     def pump(self, deadline: Deadline | None = None) -> None:
@@ -176,27 +178,3 @@ class Channel:
         if self.peers and all(peer.gone for peer in self.peers):
             here.append("its own words are in the log that the orchestrator gave it, below state/ in the evidence")
         return ", ".join(here) or f"no fake on the channel of pid {os.getpid()}"
-
-
-_reserved: dict[str, socket.socket] = {}
-
-
-def place(root: str) -> str:
-    """Choose where a test's channel is: a socket in its directory, or a port of this machine where there are none."""
-    if sys.platform != "win32":
-        return os.path.join(root, "channel")
-    listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
-    address = "{}:{}".format(*listener.getsockname())
-    _reserved[address] = listener
-    return address
-
-
-def _listener(path: str) -> socket.socket:
-    if sys.platform == "win32":
-        listener = _reserved.pop(path)
-    else:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
-        listener.listen(BACKLOG)
-    listener.setblocking(False)
-    return listener

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from harness import guests
-from harness.settings import system_name
+from harness.platform import system_name
 from harness.sharding import Slice
 from harness.stories import clean
 from harness.table import CRASHES, FIGURES, PROPERTY, STORY, Table

@@ -14,6 +14,7 @@ from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
 from harness.machine import container, distro, doctor, leftovers
 from harness.mutants.commands import mutants
+from harness.platform import assignment
 from harness.progress import stages
 from harness.report.commands import report
 
@@ -85,7 +86,7 @@ def demo(directory: str) -> None:
         ["nvx-ref", "stop", *sandbox],
         ["nvx-ref", "deprovision", *sandbox],
     ]
-    lines = [_variable(name, value) for name, value in variables.items()]
+    lines = [assignment(name, value) for name, value in variables.items()]
     lines += [python.as_text([_beside(words[0]), *words[1:]]) for words in typed]
     click.echo(DEMO.format(directory=root, lines="\n".join(f"    {line}" for line in lines)), nl=False)
 
@@ -111,13 +112,6 @@ def qemu(kernel: str | None, *, again: bool, no_install: bool) -> None:
 
     with stages("setup qemu") as say:
         setup.set_up(say, package=kernel, again=again, install=not no_install)
-
-
-def _variable(name: str, value: str) -> str:
-    if sys.platform == "win32":
-        quoted = value.replace("'", "''")
-        return f"$env:{name} = '{quoted}'"
-    return f"export {name}={python.as_text([value])}"
 
 
 def _beside(name: str) -> str:

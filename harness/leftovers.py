@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from typing import TYPE_CHECKING
 
 from harness import witness
-from harness.settings import short_root
+from harness.platform import left_pipes, short_root
 
 if TYPE_CHECKING:
     from harness.witness.contract import Host
@@ -18,8 +17,6 @@ SESSION = re.compile(r"nvx-[0-9a-f]{8}")
 """The name of a run's directory."""
 
 EVIDENCE = "evidence"
-PIPES = "//./pipe/"
-PIPE = re.compile(r"openvmm-microvm-[0-9a-f]{32}(-boot)?")
 PROGRAMS = frozenset({"openvmm", "openvmm.exe"})
 SHOWN = 4
 """How many words of a command are shown."""
@@ -44,9 +41,7 @@ def find(host: Host | None = None, root: str | None = None) -> list[str]:
         found += [f"socket {socket}" for socket in system.sockets(path)]
         rest = [name for name in sorted(os.listdir(path)) if name != EVIDENCE]
         found += [f"state {os.path.join(path, name)}" for name in rest]
-    if sys.platform == "win32":
-        found += [f"pipe {name}" for name in os.listdir(PIPES) if PIPE.fullmatch(name)]
-    return found
+    return found + [f"pipe {name}" for name in left_pipes()]
 
 
 def keep(target: str, root: str | None = None) -> int:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shlex
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
+from harness.platform import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+__all__ = ["as_text", "command", "home", "interpreter", "write_launcher", "write_script"]
 
 
 def interpreter() -> str:
@@ -74,8 +76,3 @@ def write_launcher(path: str, *, side_file: str, token: str) -> list[str]:
         f"    sys.exit(main(side_file={side_file!r}))\n"
     )
     return write_script(path, packages=("fake_openvmm",), body=body)
-
-
-def as_text(words: Sequence[str]) -> str:
-    """Return a command as one line to paste: shell quoting, or the C runtime's on Windows."""
-    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-import tempfile
 from dataclasses import dataclass
 
+from harness.platform import OWN_GOLDENS, short_root
 from harness.sharding import WHOLE, Shard
 
 BACKENDS = ("fake", "kvm", "mshv", "whp", "qemu")
@@ -52,16 +51,6 @@ def orchestrator_words(settings: Settings) -> list[str]:
     return [os.path.abspath(word) if os.path.isfile(word) else word for word in words]
 
 
-def short_root() -> str:
-    """Return the shortest writable directory for temporary files: socket paths have 107 bytes in all."""
-    if sys.platform == "win32":
-        return tempfile.gettempdir()
-    for place in ("/tmp", tempfile.gettempdir()):  # noqa: S108 - private directories are made below it
-        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
-            return place
-    return tempfile.gettempdir()
-
-
 RUNS = "NVX_RUNS"
 """The environment variable that names where runs keep their files, evidence included; a short path."""
 
@@ -78,25 +67,4 @@ def session_directory() -> str:
 
 def own_goldens(backend: str = "fake") -> str | None:
     """Return the directory below the goldens for texts that only this system says, or only this backend."""
-    if sys.platform == "win32":
-        return "windows"
-    return backend if backend in {"mshv", "qemu"} else None
-
-
-def system_name() -> str:
-    """Return what the final table calls this system, with a comma before it: nothing on Linux.
-
-    Wine isn't Windows, and what ran there says so.
-    """
-    if sys.platform != "win32":
-        return ""
-    return ", Windows (Wine)" if under_wine() else ", Windows"
-
-
-def under_wine() -> bool:
-    """Tell whether this Windows is Wine's."""
-    if sys.platform != "win32":
-        return False
-    import ctypes  # noqa: PLC0415 - on Windows only
-
-    return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
+    return OWN_GOLDENS or (backend if backend in {"mshv", "qemu"} else None)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
-import sys
 from typing import TYPE_CHECKING
 
 from harness import leftovers, witness
+from harness.platform import hold_directory, is_own_directory, take_directory
 from harness.settings import runs_directory
 
 if TYPE_CHECKING:
@@ -26,14 +25,8 @@ _held: dict[str, int] = {}
 def claim(session: str) -> None:
     """Make a run's directory, if it isn't there yet, and hold it for as long as this process lives."""
     os.makedirs(os.path.join(session, OWNED), mode=0o700, exist_ok=True)
-    if sys.platform == "win32":
-        return
-    if session in _held:
-        return
-    import fcntl  # noqa: PLC0415 - not on Windows
-
-    _held[session] = os.open(os.path.join(session, OWNED), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(_held[session], fcntl.LOCK_SH)
+    if session not in _held and (held := hold_directory(os.path.join(session, OWNED))) is not None:
+        _held[session] = held
 
 
 def release(session: str) -> None:
@@ -52,30 +45,15 @@ def sweep(root: str | None = None, host: Host | None = None) -> list[str]:
     Returns:
         The directories that were swept.
     """
-    if sys.platform == "win32":
-        return []
     place, system = root or runs_directory(), host or witness.host()
-    return [path for path in leftovers.sessions(place) if _is_ours(path) and _sweep(path, system)]
-
-
-def _is_ours(path: str) -> bool:
-    if sys.platform == "win32":
-        return False
-    status = os.lstat(path)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return [path for path in leftovers.sessions(place) if is_own_directory(path) and _sweep(path, system)]
 
 
 def _sweep(path: str, host: Host) -> bool:
-    if sys.platform == "win32":
-        return False
-    import fcntl  # noqa: PLC0415 - not on Windows
-
-    try:
-        held = os.open(os.path.join(path, OWNED), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    held = take_directory(os.path.join(path, OWNED))
+    if held is None:
         return False
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # What is mounted there belongs to somebody else, and a VMM that outlived its run is for a person to look at.
         if host.mounts(path) or _inhabited(path, host):
             return False

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness import channel as channels
 from harness import commandline, python, stories, witness
 from harness.channel import Channel
 from harness.deadline import Clock, until
 from harness.errors import Finding, HarnessError, Late, Unmet, Unsupported, is_finding
 from harness.places import environment, make_root, remove_file, remove_tree, shown
+from harness.platform import choose_channel
 from harness.settings import orchestrator_words
 from harness.sut.messages import HELLO
 from harness.sut.process import Started
@@ -126,7 +126,7 @@ class World:
         slug = re.sub(r"[^\w.-]+", "-", label).strip("-")[:80]
         kept = os.path.join(settings.directory, "evidence", f"{slug}-{self.token[:4]}")
         self.evidence = Evidence(kept, root=self.state)
-        channel = channels.place(self.root)
+        channel = choose_channel(self.root)
         self.vmm = backend.begin(self.root, token=self.token, channel=channel, evidence=os.path.join(self.root, "fake"))
         self.host = witness.host()
         self.processes = Processes(self.host, needle=self.vmm.needle, token=self.token, root=self.state)

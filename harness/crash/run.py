@@ -274,6 +274,12 @@ class _Run:
         stage, where = self._stage, f"{self._cell}, then reattach"
         stage.replace_program()
         verdict = self._verdict()
+        if verdict == UNKNOWN and stage.world.host.serves_pipes:
+            # The pipe that the dead orchestrator had connected to is free once its server, held till here, notices.
+            stage.let_go()
+            deadline = stage.world.soon()
+            while verdict == UNKNOWN and not deadline.expired():
+                verdict = self._verdict()
         # A VMM that has neither an identity nor an endpoint yet is left alone until it has one, or exits.
         if verdict == UNKNOWN and (not self._by_golden or self._allowed.allows(self._cell.scene, self._steps, UNKNOWN)):
             until(lambda: self._verdict() != UNKNOWN, stage.world.soon())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from harness.crash.stage import Bench
 from harness.crash.states import SOCKET, Allowed
 from harness.errors import Finding, HarnessError, Unavailable
 from harness.places import environment
+from harness.platform import fork_template
 from harness.table import CRASHES, FIGURES
 from harness.witness.processes import Seen
 
@@ -228,10 +228,8 @@ def open_bench(settings: Settings, backend: Backend, *, started: bool = False) -
         place = tempfile.mkdtemp(prefix="t", dir=_claimed(settings.directory))
         stack.callback(shutil.rmtree, place)
         bench = Bench(settings, backend, bystander=stack.enter_context(_bystander()))
-        if settings.orchestrator is None and not started and sys.platform != "win32":
-            from harness.sut.forkserver import Template  # noqa: PLC0415 - only where processes fork
-
-            bench.source = stack.enter_context(Template(place, environment=environment()))
+        if settings.orchestrator is None and not started and (template := fork_template(place, environment())):
+            bench.source = stack.enter_context(template)
         yield bench
 
 

@@ -31,7 +31,10 @@ class HeldExit:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._libc = ctypes.CDLL(None, use_errno=True)
+        try:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+        except TypeError as error:
+            raise Unavailable(f"holding process {pid} at its exit", ("Linux, whose tracers hold one",)) from error
 
     def __enter__(self) -> Self:
         if self._trace(_SEIZE, _TRACE_EXIT) != 0:

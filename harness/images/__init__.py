@@ -11,10 +11,11 @@ import json
 import os
 import secrets
 import struct
-import sys
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from harness.platform import rename_new
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,28 +207,11 @@ def _write(directory: str, name: str, content: _Content, mode: int) -> str:
         with open(temporary, "xb") as file:
             _write_sparse(file.fileno(), content)
         os.chmod(temporary, mode)
-        _rename_new(directory, temporary, path)
+        rename_new(directory, temporary, path)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
     return path
-
-
-def _rename_new(directory: str, temporary: str, path: str) -> None:
-    """Rename, unless the path is taken by now; a hard link would change the change time that a seal holds."""
-    if sys.platform == "win32":
-        with suppress(FileExistsError):
-            os.rename(temporary, path)
-        return
-    import fcntl  # noqa: PLC0415 - not on Windows, whose rename replaces nothing
-
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        if not os.path.lexists(path):
-            os.rename(temporary, path)
-    finally:
-        os.close(fd)
 
 
 def _sparse(data: bytes) -> _Content:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,7 @@ def mutants(
     from harness.progress import bar, clock
     from harness.settings import session_directory
 
-    if sys.platform == "win32":
+    if not hasattr(os, "fork"):
         raise Unavailable("mutants", ("Linux: the faults are in its half of the reference",))
     began = time.monotonic()
     known = load(os.path.join(tree, PATCHES))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +12,7 @@ import msgspec
 
 from harness.crash.cells import parse
 from harness.errors import HarnessError
+from harness.platform import KERNEL, system_name
 from harness.report.model import (
     SCENARIOS,
     SWEEP,
@@ -30,7 +30,6 @@ from harness.report.model import (
     Skipped,
     Timeline,
 )
-from harness.settings import system_name
 from harness.sharding import digest
 from harness.table import COUNTED
 
@@ -94,7 +93,7 @@ def _run(kind: Kind, settings: Settings, slice_: Slice, *, cut: bool) -> Run:
         kind=kind,
         backend=settings.backend,
         orchestrator=settings.orchestrator or "reference",
-        system=f"{sys.platform}{system_name()}",
+        system=f"{KERNEL}{system_name()}",
         commit=commit(),
         sweep=settings.sweep,
         selection=Selection(len(slice_.whole), digest(slice_.whole)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import sys
 from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ class ReadyAnswers:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._open = True
-        _unblock(file.fileno())
 
     def wait(self, pin: Pin, deadline: Deadline) -> bool:
         """See :class:`Answers`."""
@@ -54,18 +52,3 @@ class ReadyAnswers:
             return None
         self._open = bool(data)
         return data
-
-
-def answers_of(file: IO[bytes]) -> Answers:
-    """Return the answers that come through a pipe."""
-    if sys.platform == "win32":
-        from harness.sut.threaded import ThreadedAnswers  # noqa: PLC0415 - only where it can be imported
-
-        return ThreadedAnswers(file)
-    else:  # noqa: RET505 - tells type checkers which half of the world this is
-        return ReadyAnswers(file)
-
-
-def _unblock(descriptor: int) -> None:
-    if sys.platform != "win32":
-        os.set_blocking(descriptor, False)

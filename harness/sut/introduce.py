@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from harness import witness
 from harness.deadline import Clock
 from harness.places import environment
-from harness.settings import orchestrator_words, short_root
+from harness.platform import short_root
+from harness.settings import orchestrator_words
 from harness.sut.messages import HELLO
 from harness.sut.process import Started
 from harness.sut.program import Program

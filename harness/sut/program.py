@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from harness.errors import Finding, HarnessError, Late, Unavailable, is_finding
-from harness.sut.answers import answers_of
+from harness.platform import answers_of
 from harness.sut.messages import MAX_LINE
 from harness.sut.needs import require
 from harness.sut.operation import Crash, Operation

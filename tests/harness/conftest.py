@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.settings import RUNS, short_root
+from harness.platform import short_root
+from harness.settings import RUNS
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.settings import BACKENDS, short_root
+from harness.platform import short_root
+from harness.settings import BACKENDS
 
 
 def nvx_harness(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ import wine
 
 wine.only_windows()
 
+from harness.witness import access
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import AlreadyExists, Malformed, NotFound, NvxError, Refused
 from nvx_ref.platform import files
@@ -87,8 +88,8 @@ def test_a_directory_is_made_private_with_its_parents_and_found_again(root: Path
 
 def test_a_directory_that_others_may_reach_is_refused_and_left_alone(root: Path) -> None:
     path = str(root / "shared")
-    open_to_all = security._parse(f"O:{security.own_sid()}D:P(A;OICI;FA;;;{security.own_sid()})(A;OICI;FR;;;WD)")
-    handles.make_directory(path, open_to_all.value or 0)
+    os.mkdir(path)
+    access.expose(path)
     for attempt in (files.open_private, files.create_private):
         with pytest.raises(Refused) as told:
             attempt(path)

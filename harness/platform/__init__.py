@@ -1,0 +1,74 @@
+"""What differs from system to system: the one place of the harness, beside its backends, that asks which one this is.
+
+Each of the two modules is imported where it can be, and imports the heavier halves below it only when they are asked
+for: a run without a scenario pays for none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    from harness.platform.windows import (
+        CACHE,
+        OWN_GOLDENS,
+        answers_of,
+        as_text,
+        assignment,
+        choose_channel,
+        fork_template,
+        hold_directory,
+        host,
+        is_own_directory,
+        left_pipes,
+        listen,
+        open_shared,
+        rename_new,
+        short_root,
+        system_name,
+        take_directory,
+    )
+else:
+    from harness.platform.linux import (
+        CACHE,
+        OWN_GOLDENS,
+        answers_of,
+        as_text,
+        assignment,
+        choose_channel,
+        fork_template,
+        hold_directory,
+        host,
+        is_own_directory,
+        left_pipes,
+        listen,
+        open_shared,
+        rename_new,
+        short_root,
+        system_name,
+        take_directory,
+    )
+
+KERNEL = sys.platform
+"""What Python calls this system."""
+
+__all__ = [
+    "CACHE",
+    "KERNEL",
+    "OWN_GOLDENS",
+    "answers_of",
+    "as_text",
+    "assignment",
+    "choose_channel",
+    "fork_template",
+    "hold_directory",
+    "host",
+    "is_own_directory",
+    "left_pipes",
+    "listen",
+    "open_shared",
+    "rename_new",
+    "short_root",
+    "system_name",
+    "take_directory",
+]

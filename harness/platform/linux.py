@@ -1,0 +1,149 @@
+"""Linux, and what is like it."""
+# ruff: noqa: PLC0415 - what a call needs is imported when it is made
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from typing import IO, TYPE_CHECKING
+
+assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from typing import BinaryIO
+
+    from harness.sut.answers import Answers
+    from harness.sut.process import Source
+    from harness.witness.contract import Host
+
+CACHE = ("XDG_CACHE_HOME", ".cache")
+"""The variable that names this user's cache, and where below the home it is otherwise."""
+
+OWN_GOLDENS: str | None = None
+"""The directory below the goldens for texts that only this system says."""
+
+
+def host() -> Host:
+    """Return the witnesses' view of this system."""
+    from harness.witness.linux import LinuxHost
+
+    return LinuxHost()
+
+
+def short_root() -> str:
+    """Return the shortest writable directory for temporary files: socket paths have 107 bytes in all."""
+    for place in ("/tmp", tempfile.gettempdir()):  # noqa: S108 - private directories are made below it
+        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+            return place
+    return tempfile.gettempdir()
+
+
+def system_name() -> str:
+    """Return what the final table calls this system, with a comma before it: nothing here."""
+    return ""
+
+
+def as_text(words: Sequence[str]) -> str:
+    """Return a command as one line to paste into a shell."""
+    import shlex
+
+    return shlex.join(words)
+
+
+def assignment(name: str, value: str) -> str:
+    """Return the line that sets a variable in a shell."""
+    return f"export {name}={as_text([value])}"
+
+
+def rename_new(directory: str, temporary: str, path: str) -> None:
+    """Rename, unless the path is taken by now; a hard link would change the change time that a seal holds."""
+    import fcntl
+
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if not os.path.lexists(path):
+            os.rename(temporary, path)
+    finally:
+        os.close(fd)
+
+
+def left_pipes() -> list[str]:
+    """Return the pipes of VMs that are left; there are none by name here."""
+    return []
+
+
+def open_shared(path: str) -> BinaryIO:
+    """Open a file to be read that a VMM owns."""
+    return open(path, "rb")
+
+
+def answers_of(file: IO[bytes]) -> Answers:
+    """Return the answers that come through a pipe, which tells when it can be read."""
+    from harness.sut.answers import ReadyAnswers
+
+    os.set_blocking(file.fileno(), False)
+    return ReadyAnswers(file)
+
+
+def choose_channel(root: str) -> str:
+    """Choose where a test's channel is: a socket in its directory."""
+    return os.path.join(root, "channel")
+
+
+def listen(path: str, backlog: int) -> socket.socket:
+    """Make the listener of a channel."""
+    import socket
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(backlog)
+    return listener
+
+
+def fork_template(place: str, environment: dict[str, str]) -> AbstractContextManager[Source] | None:
+    """Return what forks orchestrators, None where nothing forks.
+
+    Args:
+        place: A directory for its socket.
+        environment: Its whole environment.
+    """
+    from harness.sut.forkserver import Template
+
+    return Template(place, environment=environment)
+
+
+def is_own_directory(path: str) -> bool:
+    """Tell whether a path is a directory of this user."""
+    status = os.lstat(path)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def hold_directory(path: str) -> int | None:
+    """Take a directory's shared lock for as long as the descriptor is open; None where there are no such locks."""
+    import fcntl
+
+    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    return held
+
+
+def take_directory(path: str) -> int | None:
+    """Take a directory's lock alone; None while somebody has it, or if there is none."""
+    import fcntl
+
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held

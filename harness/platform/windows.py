@@ -1,0 +1,134 @@
+"""Windows, and Wine, which isn't Windows: what ran there says so."""
+# ruff: noqa: PLC0415 - what a call needs is imported when it is made
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING
+
+assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from typing import BinaryIO
+
+    from harness.sut.answers import Answers
+    from harness.sut.process import Source
+    from harness.witness.contract import Host
+
+CACHE = ("LOCALAPPDATA", "AppData/Local")
+"""The variable that names this user's cache, and where below the home it is otherwise."""
+
+OWN_GOLDENS: str | None = "windows"
+"""The directory below the goldens for texts that only this system says."""
+
+_PIPES = "//./pipe/"
+_OF_A_VM = re.compile(r"openvmm-microvm-[0-9a-f]{32}(-boot)?")
+_reserved: dict[str, socket.socket] = {}
+
+
+def host() -> Host:
+    """Return the witnesses' view of this system."""
+    from harness.witness.windows import WindowsHost
+
+    return WindowsHost()
+
+
+def short_root() -> str:
+    """Return this user's directory for temporary files."""
+    return tempfile.gettempdir()
+
+
+def system_name() -> str:
+    """Return what the final table calls this system, with a comma before it."""
+    import ctypes
+
+    wine = hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
+    return ", Windows (Wine)" if wine else ", Windows"
+
+
+def as_text(words: Sequence[str]) -> str:
+    """Return a command as one line to paste, quoted by the rules of the C runtime."""
+    import subprocess
+
+    return subprocess.list2cmdline(words)
+
+
+def assignment(name: str, value: str) -> str:
+    """Return the line that sets a variable in PowerShell."""
+    quoted = value.replace("'", "''")
+    return f"$env:{name} = '{quoted}'"
+
+
+def rename_new(directory: str, temporary: str, path: str) -> None:
+    """Rename, unless the path is taken by now: a rename replaces nothing here."""
+    del directory
+    with suppress(FileExistsError):
+        os.rename(temporary, path)
+
+
+def left_pipes() -> list[str]:
+    """Return the pipes of VMs that are left, by name."""
+    return [name for name in os.listdir(_PIPES) if _OF_A_VM.fullmatch(name)]
+
+
+def open_shared(path: str) -> BinaryIO:
+    """Open a file to be read that a VMM owns: that takes a reader who minds nobody's deleting it."""
+    from harness.witness.windows import open_shared as opened
+
+    return opened(path)
+
+
+def answers_of(file: IO[bytes]) -> Answers:
+    """Return the answers that come through a pipe, which a thread waits for."""
+    from harness.sut.threaded import ThreadedAnswers
+
+    return ThreadedAnswers(file)
+
+
+def choose_channel(root: str) -> str:
+    """Choose where a test's channel is: a port of this machine, reserved at once."""
+    import socket
+
+    del root
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = "{}:{}".format(*listener.getsockname())
+    _reserved[address] = listener
+    return address
+
+
+def listen(path: str, backlog: int) -> socket.socket:
+    """Return the listener of a channel."""
+    listener = _reserved.pop(path)
+    listener.listen(backlog)
+    return listener
+
+
+def fork_template(place: str, environment: dict[str, str]) -> AbstractContextManager[Source] | None:
+    """Return what forks orchestrators: nothing does here."""
+    del place, environment
+    return None
+
+
+def is_own_directory(path: str) -> bool:
+    """Directories of killed runs aren't swept here: nothing tells whose they are."""
+    del path
+    return False
+
+
+def hold_directory(path: str) -> int | None:
+    """There are no locks of directories here."""
+    del path
+    return None
+
+
+def take_directory(path: str) -> int | None:
+    """There are no locks of directories here."""
+    del path
+    return None
