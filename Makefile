@@ -52,8 +52,8 @@ sweep: $(STAMP) ## Every crash point there is: steps, events, system calls and p
 
 report: $(STAMP) ## Run the scenarios and draw their page: build/report.html
 	@mkdir -p build
-	$(BIN)/python -m pytest scenarios -n $(JOBS) --nvx-report build/report.json || true
-	$(BIN)/nvx-harness report build/report.json -o build/report.html
+	@$(BIN)/python -m pytest scenarios -n $(JOBS) --nvx-report build/report.json; found=$$?; \
+	$(BIN)/nvx-harness report build/report.json -o build/report.html && exit $$found
 
 mutants: $(STAMP) ## Every seeded fault, and the tests that must notice it (minutes)
 	$(BIN)/nvx-harness mutants --jobs $(JOBS)
