@@ -43,7 +43,7 @@ class HeldSpawn:
         world.processes.own(self._tracer.pid)
 
     def child(self, deadline: Deadline) -> Pin:
-        """Wait until the child is held, and return it.
+        """Wait until the child is held, and return it; :meth:`release` closes it.
 
         Raises:
             Late: There is none by the deadline.
@@ -64,8 +64,9 @@ class HeldSpawn:
         return pin
 
     def release(self, child: Pin) -> None:
-        """Let the child go on to its exec."""
+        """Let the child go on to its exec, and let go of it."""
         signal.pidfd_send_signal(child.fileno(), signal.SIGCONT)
+        child.close()
 
     def close(self, deadline: Deadline) -> None:
         """Wait for the trace's end, which is the exec's."""
