@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 
 assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
-_LEAD = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-"""Makes the standard input the terminal of this session, and becomes the program."""
+_LEAD = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes the standard input the terminal of this session, takes back what a run in the background ignores, and becomes
+the program: as a shell would have it."""
 
 INTERRUPT = b"\x03"
 
