@@ -52,16 +52,23 @@ def is_late(raised: pytest.ExceptionInfo[BaseException]) -> bool:
     return isinstance(raised.value, pytest.fail.Exception) and str(raised.value).startswith("Timeout ")
 
 
-def censor(report: pytest.TestReport, world: World) -> None:
-    """Take every capability out of what a test printed or failed with, and fail the test that printed one."""
+def censor(report: pytest.TestReport, world: World, finding: str | None) -> None:
+    """Take every capability out of what a test printed or failed with, and fail the test that printed one.
+
+    Args:
+        report: The report of one phase of the test.
+        world: The test's world.
+        finding: What the orchestrator was found to do, if it failed for that: values are whole in there.
+    """
     shown = [(name, world.evidence.without_secrets(text)) for name, text in report.sections]
     text = str(report.longrepr or "")
     clean = world.evidence.without_secrets(text)
     if shown == report.sections and clean == text:
         return
     report.sections = shown
-    # A diff may hold parts of it, which nobody can find: of a text with a secret in it nothing is shown.
-    told = text if clean == text else f"{report.nodeid}: what it failed with is left out"
+    # A diff may hold parts of it, which nobody can find: of such a text with a secret in it nothing is shown.
+    left_out = f"{report.nodeid}: what it failed with is left out"
+    told = text if clean == text else left_out if finding is None else world.evidence.without_secrets(finding)
     if not told and world.failed:
         return
     world.failed = True

@@ -173,7 +173,7 @@ def pytest_runtest_makereport(
         item.config.option.tbstyle = style
     world = item.stash.get(WORLD, None)
     if world is not None:
-        guards.censor(report, world)
+        guards.censor(report, world, str(raised.value) if raised is not None and tells_all(raised.value) else None)
     finish(item, report, world, when=call.when)
     return report
 
