@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 
-from fake_openvmm import nvxs, system
 from fake_openvmm.blocks import Unmountable
 from fake_openvmm.boot import boot
 from fake_openvmm.gate import Gate
+from fake_openvmm.hostside import MS, HostSide
 from fake_openvmm.vm import Vm
 
 TYPE_CHECKING = False
@@ -16,11 +15,8 @@ if TYPE_CHECKING:
     from fake_openvmm.agent import Agent
     from fake_openvmm.boot import Mounted
     from fake_openvmm.broker import Broker
-    from fake_openvmm.hostlink import HostLink
     from fake_openvmm.machine import MachineConfig, Tools
 
-TARGET = "virtio_console::control"
-MS = 1000.0
 ODD = ("guest", "frames", "host_records", "guest_exit_at", "guest_dead_at", "guest_hangs_at", "reboot_at")
 """Knobs whose values name things, which a test may have misspelt."""
 
@@ -55,30 +51,8 @@ class Machine:
         self._config = config
         self._opened = opened
         self._tools = tools
-        self._wake = system.Wake()
-        self._broker: Broker | None = None
-        self._link: HostLink | None = None
-        if config.listener is not None and config.capability is not None:
-            self._make_broker(config.capability)
+        self._host = HostSide(config, tools, self._ready)
         self._power_on()
-
-    def _make_broker(self, capability: bytes) -> None:
-        from fake_openvmm.broker import Broker  # noqa: PLC0415 - only with a control console
-        from fake_openvmm.hostlink import HostLink  # noqa: PLC0415
-
-        instance = nvxs.NO_INSTANCE
-        while instance == nvxs.NO_INSTANCE:
-            instance = os.urandom(16)
-        self._broker = broker = Broker(instance, capability, tell=self._told, before=self._tools.pauses.at)
-        listener, seconds = self._config.listener, self._config.auth_timeout_ms / MS
-        if listener is not None:
-            self._link = HostLink(listener, broker, self._tools, seconds, self._ready)
-        self._tools.evidence.event("instance", instance=instance.hex())
-
-    def _told(self, kind: str, detail: str) -> None:
-        if kind in {"rejected", "failed"}:
-            self._tools.log.line("WARN", TARGET, f"control session: {detail}")
-        self._tools.evidence.event("session", what=kind, detail=detail)
 
     def _power_on(self) -> None:
         self._vm = Vm(self._tools, self._config.identity)
@@ -89,7 +63,7 @@ class Machine:
 
     def _gate(self, point: str, delay: str = "") -> Gate:
         seconds = self._tools.knobs.integer(delay, 0) / MS if delay else 0.0
-        return Gate(self._tools.pauses, point, self._wake, seconds)
+        return Gate(self._tools.pauses, point, self._host.wake, seconds)
 
     def run(self) -> int:
         """Serve until the guest has ended and its last words are read, or their time is over."""
@@ -110,9 +84,7 @@ class Machine:
     def close(self) -> None:
         """End what the guest has left and close the host's connection."""
         self._vm.end(clean=False)
-        if self._link is not None:
-            self._link.close()
-        self._wake.close()
+        self._host.close()
 
     # Phases
 
@@ -130,8 +102,8 @@ class Machine:
             self._vm.passes("guest_trigger")
 
     def _boot(self) -> None:
-        if self._broker is not None:
-            self._broker.start_device()
+        if self._host.broker is not None:
+            self._host.broker.start_device()
         try:
             mounted = boot(self._config, self._opened, self._tools)
         except (Unmountable, OSError) as error:
@@ -176,7 +148,7 @@ class Machine:
 
     def _pump(self) -> None:
         """Move whole records between agent and broker, and bytes to the host, until nothing moves any more."""
-        link, broker = self._link, self._broker
+        link, broker = self._host.link, self._host.broker
         if broker is None or link is None:
             return
         moved = True
@@ -200,30 +172,24 @@ class Machine:
 
     def _drained(self) -> bool:
         """Whether the host has what the guest said last, or can't get it in time."""
-        if self._link is None or time.monotonic() >= self._vm.drain_until:
+        link = self._host.link
+        if link is None or time.monotonic() >= self._vm.drain_until:
             return True
-        return self._link.idle and (self._agent is None or not self._agent.out or not self._attached())
+        return link.idle and (self._agent is None or not self._agent.out or not self._attached())
 
     def _attached(self) -> bool:
-        return self._broker is not None and self._broker.host != 0
+        broker = self._host.broker
+        return broker is not None and broker.host != 0
 
     def _wait(self) -> None:
-        vm, link = self._vm, self._link
-        reads, writes, watched = [self._wake.fileno()], list[int](), list[int]()
-        if link is not None:
-            more_reads, writes, watched = link.wanted(serve=vm.status is None)
-            reads += more_reads
+        vm = self._vm
+        reads, writes = list[int](), list[int]()
         if vm.workloads.running:
             if vm.execution is None or self._agent is None or not self._agent.blocked:
                 reads.append(vm.workloads.fileno())
             if vm.workloads.writes:
-                writes = [*writes, vm.workloads.fileno()]
-        ready = system.wait(reads, writes, self._patience(), watched)
-        if ready.get(self._wake.fileno()):
-            self._wake.clear()
-        if link is not None:
-            link.serve(ready)
-            link.tick()
+                writes.append(vm.workloads.fileno())
+        ready = self._host.wait(reads, writes, self._due(), serve=vm.status is None)
         readable, writable = ready.get(vm.workloads.fileno(), (False, False))
         if writable:
             vm.workloads.flush()
@@ -232,13 +198,10 @@ class Machine:
         if vm.execution is not None:
             vm.execution.late(time.monotonic())
 
-    def _patience(self) -> float | None:
-        """Seconds until something is due."""
-        times = [
-            self._link.deadline if self._link is not None else None,
+    def _due(self) -> list[float | None]:
+        """Return the moments at which the guest wants something."""
+        return [
             self._vm.execution.deadline if self._vm.execution is not None else None,
             self._vm.drain_until if self._vm.status is not None else None,
             *(gate.due for gate in (self._boot_gate, self._attach_gate) if gate is not None),
         ]
-        due = [at for at in times if at is not None]
-        return max(0.0, min(due) - time.monotonic()) if due else None

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
 assert sys.platform != "win32"
 
-from fake_openvmm import jsontext, nvxs, system
-from fake_openvmm.broker import Broker
+from fake_openvmm import jsontext
 from fake_openvmm.gate import Gate
-from fake_openvmm.hostlink import HostLink
+from fake_openvmm.hostside import MS, HostSide
 from fake_openvmm.machine import WorkerDied
 from fake_openvmm.qemu.process import Qemu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fake_openvmm.broker import Broker
+    from fake_openvmm.hostside import Ready
     from fake_openvmm.machine import Json, MachineConfig, Tools
     from fake_openvmm.qemu.settings import Settings
 
 TARGET = "openvmm_entry::vm_controller"
-CONTROL_TARGET = "virtio_console::control"
-MS = 1000.0
 PIECE = 65_536
 DRAIN_SECONDS = 5.0
 """How long a host that doesn't read can hold up a guest that ends (contract openvmm 10, item 2)."""
@@ -58,34 +56,15 @@ class Machine:
         self._opened = opened
         self._tools = tools
         self._settings = settings
-        self._wake = system.Wake()
-        self._broker: Broker | None = None
-        self._link: HostLink | None = None
+        self._host = HostSide(config, tools, self._ready)
         self._qemu: Qemu | None = None
         self._writing = memoryview(b"")
         self._report = bytearray()
         self._status: int | None = None
         self._dead = False
         self._drain_until = 0.0
-        if config.listener is not None and config.capability is not None:
-            self._connect(config.capability)
         delay = tools.knobs.integer("boot_delay_ms", 0) / MS
-        self._gate: Gate | None = Gate(tools.pauses, "guest_boot", self._wake, delay)
-
-    def _connect(self, capability: bytes) -> None:
-        instance = nvxs.NO_INSTANCE
-        while instance == nvxs.NO_INSTANCE:
-            instance = os.urandom(16)
-        self._broker = Broker(instance, capability, tell=self._told, before=self._tools.pauses.at)
-        listener, seconds = self._config.listener, self._config.auth_timeout_ms / MS
-        if listener is not None:
-            self._link = HostLink(listener, self._broker, self._tools, seconds, self._ready)
-        self._tools.evidence.event("instance", instance=instance.hex())
-
-    def _told(self, kind: str, detail: str) -> None:
-        if kind in {"rejected", "failed"}:
-            self._tools.log.line("WARN", CONTROL_TARGET, f"control session: {detail}")
-        self._tools.evidence.event("session", what=kind, detail=detail)
+        self._gate: Gate | None = Gate(tools.pauses, "guest_boot", self._host.wake, delay)
 
     def _ready(self) -> None:
         self._tools.pauses.at("after_ready")
@@ -107,14 +86,12 @@ class Machine:
         """End QEMU and close the host's connection."""
         if self._qemu is not None:
             self._qemu.close()
-        if self._link is not None:
-            self._link.close()
-        self._wake.close()
+        self._host.close()
 
     # Moving bytes
 
     def _pump(self) -> None:
-        link, broker = self._link, self._broker
+        link, broker = self._host.link, self._host.broker
         if broker is None or link is None:
             return
         moved = True
@@ -156,7 +133,7 @@ class Machine:
 
     def _from_guest(self) -> bool:
         """Take a piece of what the agent said; False if there is none."""
-        broker = self._broker
+        broker = self._host.broker
         if broker is None or not broker.reads_guest or not (data := self._read("control")):
             return False
         if not broker.running:
@@ -216,39 +193,32 @@ class Machine:
         self._tools.evidence.event("guest_exit", status=status)
 
     def _drained(self) -> bool:
-        if self._link is None or time.monotonic() >= self._drain_until:
+        link = self._host.link
+        if link is None or time.monotonic() >= self._drain_until:
             return True
         if self._from_guest():
             return False
-        return self._link.idle
+        return link.idle
 
     # Waiting
 
     def _wait(self) -> None:
-        link, qemu = self._link, self._qemu
-        reads, writes, watched = [self._wake.fileno()], list[int](), list[int]()
-        if link is not None:
-            more_reads, writes, watched = link.wanted(serve=self._status is None)
-            reads += more_reads
+        qemu, broker = self._qemu, self._host.broker
+        reads, writes = list[int](), list[int]()
         ports: dict[int, str] = {}
         if qemu is not None and not self._ended:
             ports = {qemu.channels[name].fileno(): name for name in ("text", "report", "status")}
-            reads += [*ports, qemu.fileno()]
+            reads = [*ports, qemu.fileno()]
             control = qemu.channels["control"].fileno()
-            if self._broker is not None and self._broker.reads_guest:
+            if broker is not None and broker.reads_guest:
                 reads.append(control)
             if self._writing:
-                writes = [*writes, control]
-        ready = system.wait(reads, writes, self._patience(), watched)
-        if ready.get(self._wake.fileno()):
-            self._wake.clear()
-        if link is not None:
-            link.serve(ready)
-            link.tick()
+                writes.append(control)
+        ready = self._host.wait(reads, writes, self._due(), serve=self._status is None)
         if qemu is not None and not self._ended:
             self._serve_guest(qemu, ready, ports)
 
-    def _serve_guest(self, qemu: Qemu, ready: dict[int, tuple[bool, bool]], ports: dict[int, str]) -> None:
+    def _serve_guest(self, qemu: Qemu, ready: Ready, ports: dict[int, str]) -> None:
         if ready.get(qemu.channels["control"].fileno(), (False, False))[0]:
             self._from_guest()
         for fd, name in ports.items():
@@ -270,11 +240,9 @@ class Machine:
         self._tools.log.line("INFO", TARGET, "guest halted", reason="triple fault")
         self._tools.evidence.event("guest_dead")
 
-    def _patience(self) -> float | None:
-        times = [
-            self._link.deadline if self._link is not None else None,
+    def _due(self) -> list[float | None]:
+        """Return the moments at which the machine wants something."""
+        return [
             self._drain_until if self._status is not None else None,
             self._gate.due if self._gate is not None else None,
         ]
-        due = [at for at in times if at is not None]
-        return max(0.0, min(due) - time.monotonic()) if due else None

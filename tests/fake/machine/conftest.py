@@ -132,7 +132,7 @@ class Running:
         """End the delay of `boot` or `attach`: a test that waits out a short one needs a machine that isn't busy."""
         assert self._machine is not None
         getattr(self._machine, f"_{gate}_gate")._opens_at = 0.0
-        self._machine._wake.ring()
+        self._machine._host.wake.ring()
 
     def time_is_up(self) -> None:
         """Have the time of the workload that runs end now."""
@@ -141,7 +141,7 @@ class Running:
         assert execution is not None
         assert execution.deadline is not None
         execution.deadline = 0.0
-        self._machine._wake.ring()
+        self._machine._host.wake.ring()
 
     def wait(self, timeout: float = 30.0) -> int | None:
         self._thread.join(timeout)
@@ -154,7 +154,7 @@ class Running:
         if self._thread.is_alive() and self._machine is not None:
             self._machine._vm.power_off(0)
             with contextlib.suppress(OSError):
-                self._machine._wake.ring()
+                self._machine._host.wake.ring()
         for host in self._hosts:
             host.close()
         self._thread.join(20)

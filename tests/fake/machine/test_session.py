@@ -108,11 +108,11 @@ def test_a_host_that_never_authenticates_is_closed_and_the_guest_lives(machines:
     assert silent.at_end()
     assert partial.at_end()
     # A busy machine may need more than that between two steps of this test.
-    vm._machine._link._auth_seconds = 20
+    vm._machine._host.link._auth_seconds = 20
     host = vm.host().attach()
     assert host.epoch == 1
     assert host.call(PING) == (READY, 0, b"")
-    assert vm._machine._link.deadline is None, "a host that has authenticated is never late"
+    assert vm._machine._host.link.deadline is None, "a host that has authenticated is never late"
 
 
 def test_a_peer_of_another_user_is_closed_unread(machines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
