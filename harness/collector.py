@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from harness import guests
-from harness.platform import system_name
+from harness.platform import as_text, system_name
 from harness.sharding import Slice
 from harness.stories import clean
 from harness.table import CRASHES, FIGURES, PROPERTY, STORY, Table
@@ -91,13 +91,11 @@ def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: s
 
 
 def _replay(item: pytest.Item) -> str:
-    import shlex
-
     words = ["pytest", item.nodeid, "--backend", str(item.config.getoption("backend") or "fake")]
     for option in ("artifacts", "openvmm", "orchestrator"):
         value: str | None = item.config.getoption(option)
         words += [f"--{option}", value] if value else []
-    return shlex.join(words)
+    return as_text(words)
 
 
 class Collector:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass
 
-from harness.platform import OWN_GOLDENS, short_root
+from harness.platform import OWN_GOLDENS, short_root, split_command
 from harness.sharding import WHOLE, Shard
 
 BACKENDS = ("fake", "kvm", "mshv", "whp", "qemu")
@@ -47,7 +46,7 @@ def orchestrator_words(settings: Settings) -> list[str]:
     Raises:
         ValueError: A quotation isn't closed.
     """
-    words = shlex.split(settings.orchestrator or "")
+    words = split_command(settings.orchestrator or "")
     return [os.path.abspath(word) if os.path.isfile(word) else word for word in words]
 
 

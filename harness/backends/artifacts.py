@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from harness import cache
 from harness.backends import archives, checksums
 from harness.errors import HarnessError
+from harness.platform import split_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -202,7 +202,7 @@ def _beside(kernel: str) -> str:
 
 def _words(command: str) -> list[str]:
     try:
-        return shlex.split(command, posix=sys.platform != "win32")
+        return split_command(command)
     except ValueError:
         return []
 

@@ -25,6 +25,7 @@ if sys.platform == "win32":
         open_shared,
         rename_new,
         short_root,
+        split_command,
         system_name,
         take_directory,
     )
@@ -45,6 +46,7 @@ else:
         open_shared,
         rename_new,
         short_root,
+        split_command,
         system_name,
         take_directory,
     )
@@ -69,6 +71,7 @@ __all__ = [
     "open_shared",
     "rename_new",
     "short_root",
+    "split_command",
     "system_name",
     "take_directory",
 ]

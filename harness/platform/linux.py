@@ -55,6 +55,17 @@ def as_text(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
+def split_command(text: str) -> list[str]:
+    """Split a command into its words, as a shell does.
+
+    Raises:
+        ValueError: A quotation isn't closed.
+    """
+    import shlex
+
+    return shlex.split(text)
+
+
 def assignment(name: str, value: str) -> str:
     """Return the line that sets a variable in a shell."""
     return f"export {name}={as_text([value])}"

@@ -60,6 +60,17 @@ def as_text(words: Sequence[str]) -> str:
     return subprocess.list2cmdline(words)
 
 
+def split_command(text: str) -> list[str]:
+    """Split a command into its words, as a program that is started with it does.
+
+    Raises:
+        ValueError: A quotation isn't closed.
+    """
+    from harness.words import split_as_runtime
+
+    return split_as_runtime(text)
+
+
 def assignment(name: str, value: str) -> str:
     """Return the line that sets a variable in PowerShell."""
     quoted = value.replace("'", "''")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 
 import pytest
 
+from harness.places import remove_tree
 from harness.platform import short_root
 from harness.settings import RUNS
 
@@ -18,4 +18,4 @@ def _inner_runs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(RUNS, place)
         yield
-    shutil.rmtree(place)
+    remove_tree(place)

@@ -89,11 +89,12 @@ def split(text: str) -> list[str]:
                 word.append('"')
                 position += 1
             continue
-        if character == '"':
-            quoted = not quoted
-        else:
+        width = 2 if quoted and text.startswith('""', position) else 1
+        if character != '"' or width > 1:
             word.append(character)
-        position += 1
+        else:
+            quoted = not quoted
+        position += width
     if quoted:
         raise ValueError("No closing quotation")
     return words if word is None else [*words, "".join(word)]
