@@ -11,9 +11,9 @@ from fake_openvmm.machine import Evidence, Failure, write_all
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from socket import socket
 
     from fake_openvmm.machine import Json
+    from fake_openvmm.transport import Channel
 
 LOST_STATUS = 75
 """Status of a program that ended because its harness is gone."""
@@ -37,7 +37,7 @@ class Pauses:
             _checked(entry)
         self._hits: dict[str, int] = {}
         self._gates: dict[str, _thread.LockType] = {}
-        self._channel: socket | None = None
+        self._channel: Channel | None = None
         self._encode: Callable[[dict[str, object]], str] = str
         self._kill: Callable[[int], None] | None = None
         self._on_lost: list[Callable[[], None]] = []
@@ -45,7 +45,7 @@ class Pauses:
 
     def attach(
         self,
-        channel: socket,
+        channel: Channel,
         encode: Callable[[dict[str, object]], str],
         decode: Callable[[str], Json],
     ) -> None:
@@ -91,7 +91,7 @@ class Pauses:
             if value is not None:
                 self._end(name, value)
 
-    def _hold(self, channel: socket, point: str, hit: int) -> None:
+    def _hold(self, channel: Channel, point: str, hit: int) -> None:
         gate = self._gates[point] = _thread.allocate_lock()
         gate.acquire()
         channel.sendall(self._encode({"paused": point, "hit": hit}).encode() + b"\n")
@@ -106,7 +106,7 @@ class Pauses:
             self._kill(value)
         raise Failure(str(value))
 
-    def _listen(self, channel: socket, decode: Callable[[str], Json]) -> None:
+    def _listen(self, channel: Channel, decode: Callable[[str], Json]) -> None:
         with channel.makefile("r", encoding="utf-8") as lines:
             try:
                 for line in lines:

@@ -16,9 +16,8 @@ from fake_openvmm.pauses import Pauses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from socket import socket
-
     from fake_openvmm.machine import Json
+    from fake_openvmm.transport import Channel
 
 KEYS = {"evidence", "channel", "token", "pauses", "knobs", "machine"}
 ENDS = ("exit_at", "fail_at", "crash_at")
@@ -72,7 +71,7 @@ class SideFile:
         channel = self._connect(os.getpid(), helper=False)
         self.tools.pauses.attach(channel, jsontext.encode, jsontext.decode)
 
-    def _connect(self, pid: int, *, helper: bool) -> socket:
+    def _connect(self, pid: int, *, helper: bool) -> Channel:
         try:
             channel = host.connect_channel(self._channel or "")
         except OSError as error:

@@ -1,15 +1,14 @@
 """The harness's end of the fake's channel: who is there, where it waits, and the lifeline that ends it with us.
 
-Each fake connects to one UNIX socket of the test, says its PID and the test's token, and tells at each pause point
+Each fake connects to one socket or pipe of the test, says its PID and the test's token, and tells at each pause point
 that the side file names that it waits there. Nothing is accepted until somebody looks, and nothing needs a thread: a
-closed listener is an end of file for every fake, accepted or not.
+closed door is an end of file for every fake, accepted or not.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import selectors
 from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, Late, is_finding
@@ -17,16 +16,14 @@ from harness.platform import listen
 from harness.sut.protocol import mapping
 
 if TYPE_CHECKING:
-    import socket
-
     from harness.deadline import Deadline
+    from harness.platform.contract import Line
     from harness.witness.contract import Host
     from harness.witness.processes import Processes
 
 __tracebackhide__ = is_finding
 
 BACKLOG = 128
-CHUNK = 4096
 
 
 class Peer:
@@ -38,27 +35,19 @@ class Peer:
         passed: The points at which it has waited, in order, as ``point#hit``.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self._connection = connection
+    def __init__(self, line: Line) -> None:
+        self.line = line
         self._buffer = b""
         self.pid = 0
         self.paused: str | None = None
         self.passed: list[str] = []
         self.gone = False
 
-    def fileno(self) -> int:
-        """Return the connection's descriptor."""
-        return self._connection.fileno()
-
     def read(self) -> list[dict[str, object]]:
         """Read what there is without waiting."""
-        try:
-            data = self._connection.recv(CHUNK)
-        except BlockingIOError:
+        data = self.line.read()
+        if data is None:
             return []
-        except ConnectionError:
-            data = b""
         self.gone = not data
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return [json.loads(line) for line in lines]
@@ -66,20 +55,20 @@ class Peer:
     def send(self, message: dict[str, str]) -> None:
         """Send one line; a fake that is gone isn't an error here."""
         try:
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
+            self.line.send(json.dumps(message).encode() + b"\n")
         except ConnectionError:
             self.gone = True
 
     def close(self) -> None:
         """End the fake's lifeline."""
-        self._connection.close()
+        self.line.close()
 
 
 class Channel:
     """All fakes of one test.
 
     Args:
-        path: The socket to make.
+        path: The socket or pipe to make.
         token: What a fake of this test says.
         processes: The witness that is told of every fake.
         host: Pins what connects.
@@ -89,19 +78,14 @@ class Channel:
         self._token = token
         self._processes = processes
         self._host = host
-        self._listener = listen(path, BACKLOG)
-        self._listener.setblocking(False)
+        self._door = listen(path, BACKLOG)
         self.peers: list[Peer] = []
 
     def pump(self, deadline: Deadline | None = None) -> None:
         """Take what has arrived; with a deadline, wait for something to arrive first."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
-            for peer in self.peers:
-                if not peer.gone:
-                    selector.register(peer, selectors.EVENT_READ)
-            selector.select(deadline.remaining() if deadline else 0)
-        self._accept()
+        self._door.wait([peer.line for peer in self.peers if not peer.gone], deadline)
+        while (line := self._door.accept()) is not None:
+            self.peers.append(Peer(line))
         for peer in self.peers:
             if not peer.gone:
                 self._take(peer)
@@ -141,17 +125,9 @@ class Channel:
 
     def close(self) -> None:
         """Close everything: every fake that still lives ends by its lifeline."""
-        self._listener.close()
         for peer in self.peers:
             peer.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except BlockingIOError:
-                return
-            self.peers.append(Peer(connection))
+        self._door.close()
 
     def _take(self, peer: Peer) -> None:
         for message in peer.read():
@@ -159,16 +135,18 @@ class Channel:
                 case {"hello": {"pid": int(pid), "token": str(token)}}:
                     peer.pid = pid
                     helper = mapping(message["hello"]).get("helper") is True
-                    self._greet(pid, token, helper=helper)
+                    self._greet(peer, pid, token, helper=helper)
                 case {"paused": str(point)}:
                     peer.paused = point
                     peer.passed.append(f"{point}#{message.get('hit', 1)}")
                 case _:
                     raise HarnessError(f"the fake said {message!r}")
 
-    def _greet(self, pid: int, token: str, *, helper: bool) -> None:
+    def _greet(self, peer: Peer, pid: int, token: str, *, helper: bool) -> None:
         if token != self._token:
             raise HarnessError(f"a process with pid {pid} said another test's token")
+        if peer.line.client not in {None, pid}:
+            raise HarnessError(f"a process with pid {peer.line.client} said that it has pid {pid}")
         pin = self._host.pin(pid)
         if pin is not None:
             self._processes.said(pid, pin, "child of a VMM" if helper else "token")

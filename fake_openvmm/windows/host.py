@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from socket import socket
     from typing import NoReturn
 
+    from fake_openvmm.windows.channel import Channel
+
 HYPERVISORS = ("whp",)
 NET_IRQ = 5
 CALLER_OWNED_SHARES = False
@@ -103,12 +105,11 @@ def facts() -> dict[str, object]:
     }
 
 
-def connect_channel(path: str) -> socket:
-    """Connect to the harness: `127.0.0.1:PORT`."""
-    import socket  # noqa: PLC0415 - only with a side file this early
+def connect_channel(path: str) -> Channel:
+    """Connect to the harness."""
+    from fake_openvmm.windows.channel import Channel  # noqa: PLC0415 - only with a side file
 
-    address, _, port = path.rpartition(":")
-    return socket.create_connection((address, int(port)))
+    return Channel(path)
 
 
 def default_signals(record: Callable[[int], None] | None) -> None:

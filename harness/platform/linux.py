@@ -12,11 +12,11 @@ from typing import IO, TYPE_CHECKING
 assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from typing import BinaryIO
 
+    from harness.platform.contract import Door
     from harness.sut.answers import Answers
     from harness.sut.process import Source
     from harness.witness.contract import Host
@@ -107,14 +107,11 @@ def choose_channel(root: str) -> str:
     return os.path.join(root, "channel")
 
 
-def listen(path: str, backlog: int) -> socket.socket:
-    """Make the listener of a channel."""
-    import socket
+def listen(path: str, backlog: int) -> Door:
+    """Open the door of a channel."""
+    from harness.platform.sockets import SocketDoor
 
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen(backlog)
-    return listener
+    return SocketDoor(path, backlog)
 
 
 def fork_template(place: str, environment: dict[str, str]) -> AbstractContextManager[Source] | None:

@@ -13,11 +13,11 @@ from typing import IO, TYPE_CHECKING
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from typing import BinaryIO
 
+    from harness.platform.contract import Door
     from harness.sut.answers import Answers
     from harness.sut.process import Source
     from harness.witness.contract import Host
@@ -30,7 +30,6 @@ OWN_GOLDENS: str | None = "windows"
 
 _PIPES = "//./pipe/"
 _OF_A_VM = re.compile(r"openvmm-microvm-[0-9a-f]{32}(-boot)?")
-_reserved: dict[str, socket.socket] = {}
 
 
 def host() -> Host:
@@ -104,21 +103,21 @@ def answers_of(file: IO[bytes]) -> Answers:
 
 
 def choose_channel(root: str) -> str:
-    """Choose where a test's channel is: a port of this machine, reserved at once."""
-    import socket
+    """Choose where a test's channel is: a pipe of a name that nobody can guess."""
+    import secrets
+
+    from harness.platform.pipes import PREFIX
 
     del root
-    listener = socket.create_server(("127.0.0.1", 0))
-    address = "{}:{}".format(*listener.getsockname())
-    _reserved[address] = listener
-    return address
+    return f"{PREFIX}{secrets.token_hex(16)}"
 
 
-def listen(path: str, backlog: int) -> socket.socket:
-    """Return the listener of a channel."""
-    listener = _reserved.pop(path)
-    listener.listen(backlog)
-    return listener
+def listen(path: str, backlog: int) -> Door:
+    """Open the door of a channel."""
+    from harness.platform.pipes import PipeDoor
+
+    del backlog
+    return PipeDoor(path)
 
 
 def fork_template(place: str, environment: dict[str, str]) -> AbstractContextManager[Source] | None:

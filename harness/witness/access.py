@@ -43,7 +43,51 @@ _advapi32.ConvertStringSecurityDescriptorToSecurityDescriptorW.argtypes = [
     ctypes.c_void_p,
 ]
 _advapi32.SetFileSecurityW.argtypes = [ctypes.c_wchar_p, ctypes.c_uint32, ctypes.c_void_p]
+_advapi32.OpenProcessToken.argtypes = [ctypes.c_ssize_t, ctypes.c_uint32, ctypes.c_void_p]
+_advapi32.GetTokenInformation.argtypes = [
+    ctypes.c_ssize_t,
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_uint32,
+    ctypes.c_void_p,
+]
 _kernel32.LocalFree.argtypes = [ctypes.c_void_p]
+_kernel32.CloseHandle.argtypes = [ctypes.c_ssize_t]
+_kernel32.GetCurrentProcess.restype = ctypes.c_ssize_t
+
+_TOKEN_QUERY, _TOKEN_USER = 8, 1
+
+
+class Security:
+    """Who may reach what is made with it.
+
+    Args:
+        text: An access list in Windows' notation.
+
+    Attributes:
+        attributes: The address of the attributes to make something with, which nothing inherits.
+
+    Raises:
+        OSError: Windows doesn't understand the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._descriptor = ctypes.c_void_p()
+        parse = _advapi32.ConvertStringSecurityDescriptorToSecurityDescriptorW
+        if not parse(text, 1, ctypes.byref(self._descriptor), None):
+            raise ctypes.WinError(ctypes.get_last_error())
+        self._fields = (ctypes.c_void_p * 3)(3 * ctypes.sizeof(ctypes.c_void_p), self._descriptor.value, 0)
+        self.attributes = ctypes.addressof(self._fields)
+
+    @property
+    def descriptor(self) -> int:
+        """Its address."""
+        return self._descriptor.value or 0
+
+    def close(self) -> None:
+        """Give it back."""
+        _kernel32.LocalFree(self._descriptor)
+        self._descriptor = ctypes.c_void_p()
 
 
 def mode(path: str, status: os.stat_result) -> int:
@@ -70,15 +114,35 @@ def expose(path: str) -> None:
     Raises:
         OSError: Its access list can't be set.
     """
-    made = ctypes.c_void_p()
-    parse = _advapi32.ConvertStringSecurityDescriptorToSecurityDescriptorW
-    if not parse("D:P(A;OICI;FA;;;WD)", 1, ctypes.byref(made), None):
-        raise ctypes.WinError(ctypes.get_last_error())
+    made = Security("D:P(A;OICI;FA;;;WD)")
     try:
-        if not _advapi32.SetFileSecurityW(path, _LIST, made):
+        if not _advapi32.SetFileSecurityW(path, _LIST, made.descriptor):
             raise ctypes.WinError(ctypes.get_last_error())
     finally:
-        _kernel32.LocalFree(made)
+        made.close()
+
+
+def own_sid() -> str:
+    """Return the security identifier of this process's user.
+
+    Raises:
+        OSError: It can't be had.
+    """
+    token, size, text = ctypes.c_ssize_t(), ctypes.c_uint32(), ctypes.c_wchar_p()
+    if not _advapi32.OpenProcessToken(_kernel32.GetCurrentProcess(), _TOKEN_QUERY, ctypes.byref(token)):
+        raise ctypes.WinError(ctypes.get_last_error())
+    buffer = ctypes.create_string_buffer(256)
+    try:
+        if not _advapi32.GetTokenInformation(token.value, _TOKEN_USER, buffer, len(buffer), ctypes.byref(size)):
+            raise ctypes.WinError(ctypes.get_last_error())
+    finally:
+        _kernel32.CloseHandle(token.value)
+    if not _advapi32.ConvertSidToStringSidW(ctypes.c_void_p.from_buffer(buffer), ctypes.byref(text)):
+        raise ctypes.WinError(ctypes.get_last_error())
+    try:
+        return text.value or ""
+    finally:
+        _kernel32.LocalFree(text)
 
 
 def others(text: str) -> list[str]:
