@@ -185,25 +185,6 @@ def split_command(text: str) -> tuple[str, ...]:
     return words
 
 
-def plan_of(request: SandboxRequest, *, protected: Sequence[Protected] = ()) -> ColdPlan:
-    """Return the plan that a request means; of the host it looks at shared paths alone.
-
-    Order: options that exclude each other, the entrypoint, every value, the network's rules, shares or mappings, and
-    the command line's budget (nvx-host 2.3).
-
-    Args:
-        request: What the caller asks for.
-        protected: What its shares may not reach.
-
-    Raises:
-        NotFound: A shared path is missing.
-        Refused: A value isn't allowed, options exclude each other, a share reaches what it may not, or the command
-            line is over its budget.
-        Malformed: The identity isn't a UUID, or a network address or rule isn't one.
-    """
-    return _with_exports(_values(request), request, protected)
-
-
 def configure(
     request: SandboxRequest, *, state: str | None = None, progress: Callable[[int, int], None] | None = None
 ) -> SandboxConfiguration:

@@ -171,6 +171,8 @@ class Orchestrator:
     ) -> ExecResult:
         """Run a program in a running sandbox, through a session of its own; takes no lock.
 
+        After a crash the broker resets the session, which ends the program; the VM runs on.
+
         Args:
             name: The sandbox.
             request: What to run; its own timeout bounds the program.
@@ -199,13 +201,19 @@ class Orchestrator:
     def stop(self, name: str, *, deadline: Deadline, force_within: float | None = None) -> Stopped:
         """Ask the guest to stop, wait for the VMM's exit, and clear its record.
 
+        After a crash the VMM runs with its record, or has exited with it: the next transition finds out which.
+
         Args:
             name: The sandbox.
             deadline: By when the VMM must have exited.
             force_within: Seconds that a forced step may take after that; None: the VMM is never ended by force.
 
+        Returns:
+            ``Graceful``, also for a VMM that had exited by itself, or ``Forced``.
+
         Raises:
             NotFound: It isn't provisioned.
+            Busy: Another transition was in progress until the deadline.
             VmmExited: Nothing runs, and nothing was recorded.
             Indeterminate: Whether it runs can't be told; every record was kept.
             TimedOut: It still runs; its record was kept.
@@ -236,7 +244,15 @@ class Orchestrator:
     def reattach(self, name: str, *, deadline: Deadline) -> Status:
         """Find a sandbox's VMM again after a restart of the orchestrator; an interrupted launch is ended first.
 
-        Nothing is said to the guest. What has exited is cleared.
+        Nothing is said to the guest. What has exited is cleared. After a crash the next reattach starts over.
+
+        Returns:
+            The verdict; ``indeterminate`` keeps every record.
+
+        Raises:
+            NotFound: It isn't provisioned.
+            Busy: Another transition was in progress until the deadline.
+            NvxError: The configuration or the runtime's metadata can't be read; nothing was done.
         """
         with self.store.lock_existing(name, deadline=deadline) as locked:
             identity = _identity(_configuration(locked))
@@ -255,10 +271,12 @@ class Orchestrator:
     def deprovision(self, name: str, *, deadline: Deadline) -> None:
         """Remove a stopped sandbox with its directory; what a cut-short removal or provision left goes as well.
 
-        Neither the configuration's content nor the artifacts are needed for it.
+        Neither the configuration's content nor the artifacts are needed for it. After a crash the sandbox is
+        provisioned or not, and deprovisioning it again finishes the removal.
 
         Raises:
             NotFound: There is no such directory.
+            Busy: Another transition was in progress until the deadline.
             AlreadyExists: It runs; stop it first.
             Indeterminate: Whether it runs can't be told; nothing was removed.
             ForeignEntries: Files that nobody declared are in it; nothing was removed.

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     Command = TypeVar("Command", bound=Callable[..., object])
 
 
-FACTOR = click.FloatRange(0, min_open=True)
-
-
 def common(command: Command) -> Command:
     """Add the options of both commands."""
     for option in (

@@ -73,7 +73,6 @@ class Template:
                 )
         self._control = ours
         self.command = command
-        self.forks = 0
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +109,6 @@ class Template:
             os.close(requests[1])
             os.close(answers[0])
             raise HarnessError(f"the template of the orchestrators is gone: {' '.join(self.command)}")
-        self.forks += 1
         return _Forked(pid, os.fdopen(requests[1], "wb"), os.fdopen(answers[0], "rb"))
 
 

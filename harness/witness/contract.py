@@ -124,8 +124,12 @@ class Host(Protocol):
         """Return the numbers of all processes that this user sees."""
         ...
 
-    def stats(self) -> list[Stat]:
-        """Look at all of them at once."""
+    def stats(self, since: int = 0) -> list[Stat]:
+        """Look at all of them at once.
+
+        Args:
+            since: Leave out what started earlier, in the unit of :attr:`Stat.start`.
+        """
         ...
 
     def stat(self, pid: int) -> Stat | None:

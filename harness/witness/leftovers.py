@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harness.deadline import Deadline
     from harness.witness.contract import Host
     from harness.witness.evidence import Evidence
-    from harness.witness.processes import Processes
+    from harness.witness.processes import Processes, Seen
 
 RUNTIME_FILES = ("control.sock", "control.capability", "runtime.json", "launch.json")
 """What must not stay behind once no VMM of a sandbox runs."""
@@ -60,8 +60,14 @@ def sweep(
         One line for each thing left, empty if the test was clean.
     """
     # What is on its way out is no leftover: the same second in which a held lock is looked at again.
-    until(lambda: not processes.look() and not os.listdir(places.temporary), grace)
-    left = [f"process {one}" for one in _end(host, processes, evidence, deadline)]
+    survivors: list[Seen] = []
+
+    def is_clean() -> bool:
+        survivors[:] = processes.look()
+        return not survivors and not os.listdir(places.temporary)
+
+    until(is_clean, grace)
+    left = [f"process {one}" for one in _end(survivors, host, processes, evidence, deadline)]
     found = [f"mount {point}" for point in host.mounts(places.root)]
     found += [f"socket {path}" for path in host.sockets(places.state)]
     found += [f"file {path}" for path in _strangers(places.root, places.own)]
@@ -70,10 +76,9 @@ def sweep(
     return [*left, *found, *([] if left else [f"file {path}" for path in _runtime_files(places.state)])]
 
 
-def _end(host: Host, processes: Processes, evidence: Evidence, deadline: Deadline) -> list[str]:
+def _end(survivors: list[Seen], host: Host, processes: Processes, evidence: Evidence, deadline: Deadline) -> list[str]:
     found: list[str] = []
-    # What is ended may have had children that come to us only now.
-    while survivors := processes.look():
+    while survivors:
         for one in survivors:
             found.append(str(one))
             evidence.keep(f"survivors/{one.pin.pid}.txt", host.explain(one.pin.pid))
@@ -82,6 +87,8 @@ def _end(host: Host, processes: Processes, evidence: Evidence, deadline: Deadlin
         if not all(one.pin.wait(deadline) for one in survivors):
             found.append("and it can't be ended")
             break
+        # What was ended may have had children that come to us only now.
+        survivors = processes.look()
     return found
 
 

@@ -26,6 +26,8 @@ assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of
 PR_SET_CHILD_SUBREAPER = 36
 UNIX_FIELDS = 7
 PAGE = 65536
+STATE, PARENT, SESSION, START = 0, 1, 3, 19
+"""Which fields of /proc/PID/stat, counted after the name."""
 RECENT = 5.0
 """Seconds after its fork in which a process without arguments is taken for one in the middle of its exec."""
 
@@ -120,19 +122,15 @@ class LinuxHost:
         """List /proc."""
         return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
-    def stats(self) -> list[Stat]:
+    def stats(self, since: int = 0) -> list[Stat]:
         """Look at each that is still there."""
-        return [stat for pid in self.processes() if (stat := self.stat(pid)) is not None]
+        looks = [(pid, _stat_fields(pid)) for pid in self.processes()]
+        return [_stat(pid, look) for pid, look in looks if look is not None and int(look[1][START]) >= since]
 
     def stat(self, pid: int) -> Stat | None:
-        """Parse /proc/PID/stat after the last parenthesis: the name may hold anything."""
-        raw = _read(f"/proc/{pid}/stat")
-        if raw is None:
-            return None
-        head, _, tail = raw.rpartition(b")")
-        fields = tail.split()
-        name = head.partition(b"(")[2].decode(errors="backslashreplace")
-        return Stat(pid, name, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+        """Read its /proc/PID/stat."""
+        look = _stat_fields(pid)
+        return None if look is None else _stat(pid, look)
 
     def arguments(self, pid: int) -> list[str]:
         """Split /proc/PID/cmdline.
@@ -226,6 +224,35 @@ class LinuxHost:
         rows = [line.split(None, UNIX_FIELDS) for line in raw.splitlines()]
         paths = {os.fsdecode(row[UNIX_FIELDS]) for row in rows if len(row) > UNIX_FIELDS}
         return sorted(path for path in paths if _is_below(path, below))
+
+
+def _stat_fields(pid: int) -> tuple[bytes, list[bytes]] | None:
+    """Split /proc/PID/stat at the last parenthesis, since the name may hold anything; None if there is none."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # The kernel gives a file of this kind whole at the first read; a look at the table makes hundreds of them.
+        raw = os.read(fd, PAGE)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    head, _, tail = raw.rpartition(b")")
+    return head.partition(b"(")[2], tail.split()
+
+
+def _stat(pid: int, look: tuple[bytes, list[bytes]]) -> Stat:
+    name, fields = look
+    return Stat(
+        pid,
+        name.decode(errors="backslashreplace"),
+        fields[STATE].decode(),
+        int(fields[PARENT]),
+        int(fields[SESSION]),
+        int(fields[START]),
+    )
 
 
 def _age(stat: Stat) -> float:

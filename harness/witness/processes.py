@@ -177,7 +177,7 @@ class Processes:
 
     def _table(self) -> dict[int, Stat]:
         """Return every process that may be the test's: it started after the test, and isn't the harness's own."""
-        return {s.pid: s for s in self._host.stats() if s.start >= self._since and (s.pid, s.start) not in self._own}
+        return {s.pid: s for s in self._host.stats(self._since) if (s.pid, s.start) not in self._own}
 
     def _claims(self, among: Iterable[int]) -> set[int]:
         found: set[int] = set()

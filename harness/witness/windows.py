@@ -187,9 +187,9 @@ class WindowsHost:
         """List the kernel's table."""
         return [stat.pid for stat in _table()]
 
-    def stats(self) -> list[Stat]:
+    def stats(self, since: int = 0) -> list[Stat]:
         """Read the kernel's table once."""
-        return _table()
+        return [stat for stat in _table() if stat.start >= since]
 
     def stat(self, pid: int) -> Stat | None:
         """Look into the kernel's table."""

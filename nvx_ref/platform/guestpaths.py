@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ntpath
 import sys
 
 from nvx_ref.errors import Refused
@@ -27,6 +26,8 @@ def below_drives(path: str) -> str:
     Raises:
         Refused: As :func:`guest_path`.
     """
+    import ntpath  # noqa: PLC0415 - only a Windows host has such paths
+
     drive, rest = ntpath.splitdrive(path.removeprefix(_EXTENDED))
     if len(drive) != _DRIVE or not drive[0].isascii() or not drive[0].isalpha():
         raise Refused(

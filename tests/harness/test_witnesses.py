@@ -57,6 +57,9 @@ def test_a_vmm_with_the_number_of_an_orchestrator_that_ended_is_found(
     class Reused(LinuxHost):
         later = 0
 
+        def stats(self, since: int = 0) -> list[Stat]:
+            return [replace(found, start=found.start + self.later) for found in super().stats(since)]
+
         def stat(self, pid: int) -> Stat | None:
             found = super().stat(pid)
             return replace(found, start=found.start + self.later) if found is not None else None
