@@ -89,6 +89,10 @@ GUEST = {
 KNOWN = {**FRONT, **GUEST}
 
 
+SIDE_FILE_STATUS = 64
+"""Status of a program whose side file is refused."""
+
+
 class SideFileError(Exception):
     """The side file isn't what the harness may write: status 64, before anything of the contract happens."""
 

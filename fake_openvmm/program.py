@@ -6,7 +6,7 @@ import os
 import sys
 
 from fake_openvmm import cmdline, endpoints, host, report, system, validate
-from fake_openvmm.knobs import Knobs, SideFileError
+from fake_openvmm.knobs import SIDE_FILE_STATUS, Knobs, SideFileError
 from fake_openvmm.machine import Evidence, Failure, Log, MachineConfig, TeardownFailure, Tools, WorkerDied, write_all
 from fake_openvmm.options import Options, Usage, parse
 from fake_openvmm.pauses import Pauses
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fake_openvmm.machine import Block, Share
     from fake_openvmm.transport import Server
 
-SIDE_FILE_STATUS = 64
 PANIC_STATUS = 101
 TARGET = "openvmm_entry"
 ELF_START = b"\x7fELF\x02\x01"
@@ -69,6 +68,7 @@ def _run(argv: list[str], tools: Tools) -> None:
         tools.evidence.event("exit", status=status)
     except SideFileError as error:
         write_all(2, f"fake-openvmm: {error}\n".encode(errors="surrogateescape"))
+        tools.evidence.event("exit", status=SIDE_FILE_STATUS)
         status = SIDE_FILE_STATUS
     except BaseException as error:  # noqa: BLE001 - a fault of the stand-in itself must be seen, whatever it is
         sys.excepthook(type(error), error, error.__traceback__)

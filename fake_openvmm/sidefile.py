@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from fake_openvmm import host, jsontext
-from fake_openvmm.knobs import Knobs, SideFileError
+from fake_openvmm.knobs import SIDE_FILE_STATUS, Knobs, SideFileError
 from fake_openvmm.machine import Evidence, Log, Tools
 from fake_openvmm.pauses import Pauses
 
@@ -41,6 +41,16 @@ class SideFile:
         document = _read(path)
         self._channel = _text(document, "channel")
         self._token = _text(document, "token") or ""
+        self.evidence = _evidence(_text(document, "evidence"), self._token)
+        self.evidence.event("start", argv=argv, token=self._token, **host.facts())
+        self.evidence.event("descriptors", table=table)
+        try:
+            self._prepare(document)
+        except SideFileError:
+            self.evidence.event("exit", status=SIDE_FILE_STATUS)
+            raise
+
+    def _prepare(self, document: dict[str, Json]) -> None:
         knobs = _knobs(document)
         pauses = document.get("pauses") or []
         if not isinstance(pauses, list):
@@ -48,9 +58,6 @@ class SideFile:
         wanted = [point for point in pauses if isinstance(point, str)]
         if self._channel is None and (pauses or knobs.flag("helper_keeps_log")):
             raise SideFileError("a pause and a helper need a channel: nobody could end them")
-        self.evidence = _evidence(_text(document, "evidence"), self._token)
-        self.evidence.event("start", argv=argv, token=self._token, **host.facts())
-        self.evidence.event("descriptors", table=table)
         self.tools = Tools(self.evidence, knobs, Pauses(self.evidence, wanted), Log())
         machine = document.get("machine")
         if machine is not None and not isinstance(machine, dict):

@@ -11,13 +11,15 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from harness.errors import HarnessError, Late, is_finding
+from harness.deadline import POLL_INTERVAL
+from harness.errors import Gone, HarnessError, Late, is_finding
 from harness.platform import listen
 from harness.sut.protocol import mapping
 
 if TYPE_CHECKING:
     from harness.deadline import Deadline
     from harness.platform.contract import Line
+    from harness.prospects import Prospects
     from harness.witness.contract import Host
     from harness.witness.processes import Processes
 
@@ -72,6 +74,11 @@ class Channel:
         token: What a fake of this test says.
         processes: The witness that is told of every fake.
         host: Pins what connects.
+
+    Attributes:
+        peers: Those that have connected, in order.
+        heard: The numbers of those that said hello.
+        prospects: Tells whether waiting is of use; None: that isn't known.
     """
 
     def __init__(self, path: str, *, token: str, processes: Processes, host: Host) -> None:
@@ -80,10 +87,13 @@ class Channel:
         self._host = host
         self._door = listen(path, BACKLOG)
         self.peers: list[Peer] = []
+        self.heard: set[int] = set()
+        self.prospects: Prospects | None = None
 
     def pump(self, deadline: Deadline | None = None) -> None:
-        """Take what has arrived; with a deadline, wait for something to arrive first."""
-        self._door.wait([peer.line for peer in self.peers if not peer.gone], deadline)
+        """Take what has arrived; with a deadline, wait a moment for something to arrive first."""
+        soon = deadline.within(POLL_INTERVAL) if deadline is not None else None
+        self._door.wait([peer.line for peer in self.peers if not peer.gone], soon)
         while (line := self._door.accept()) is not None:
             self.peers.append(Peer(line))
         for peer in self.peers:
@@ -94,6 +104,7 @@ class Channel:
         """Wait until a fake waits at a point.
 
         Raises:
+            Gone: None can any more: those that might have are dead.
             Late: None does by the deadline.
         """
         while True:
@@ -101,6 +112,11 @@ class Channel:
             for peer in self.peers:
                 if peer.paused == point and not peer.gone:
                     return peer
+            if self.prospects is not None and self.prospects.hopeless(self.peers):
+                # What a fake said last may have come between the two looks.
+                self.pump()
+                if not any(peer.paused == point and not peer.gone for peer in self.peers):
+                    raise Gone(f"fake pause {point}", expected="a fake that waits there", found=self._where())
             if deadline.expired():
                 raise Late(f"fake pause {point}", expected="a fake that waits there", found=self._where())
             self.pump(deadline)
@@ -134,6 +150,7 @@ class Channel:
             match message:
                 case {"hello": {"pid": int(pid), "token": str(token)}}:
                     peer.pid = pid
+                    self.heard.add(pid)
                     helper = mapping(message["hello"]).get("helper") is True
                     self._greet(peer, pid, token, helper=helper)
                 case {"paused": str(point)}:
@@ -152,7 +169,13 @@ class Channel:
             self._processes.said(pid, pin, "child of a VMM" if helper else "token")
 
     def _where(self) -> str:
-        here = [f"pid {peer.pid} {'gone' if peer.gone else peer.paused or 'running'}" for peer in self.peers]
-        if self.peers and all(peer.gone for peer in self.peers):
+        told = {one.pid: one for one in self.prospects.told(self.peers)} if self.prospects is not None else {}
+        here = [
+            f"pid {peer.pid} {'gone' if peer.gone else peer.paused or 'running'}"
+            for peer in self.peers
+            if peer.pid not in told
+        ]
+        here += [one.last for one in told.values()]
+        if self.peers and not told and all(peer.gone for peer in self.peers):
             here.append("its own words are in the log that the orchestrator gave it, below state/ in the evidence")
-        return ", ".join(here) or f"no fake on the channel of pid {os.getpid()}"
+        return "; ".join(here) or f"no fake on the channel of pid {os.getpid()}"

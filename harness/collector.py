@@ -66,9 +66,12 @@ def finish(item: pytest.Item, report: pytest.TestReport, world: World | None, *,
 
 def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: str) -> None:
     """Keep the evidence of a failed scenario, and have its report say where it is and how to run it again."""
+    from harness.runs import as_data, shown
+
     evidence = world.keep() if report.failed else ""
     # What a failure says may hold what nobody may read.
     reason = clean(reason_of(report), world.evidence.redact, limit=None)
+    told = world.runs.told() if report.failed else []
     if report.failed:
         report.user_properties.append((STORY, world.story(reason)))
     for name, value in report.user_properties:
@@ -77,13 +80,14 @@ def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: s
             facts["evidence"] = evidence
             facts["reason"] = reason
             facts["replay"] = _replay(item) if report.failed else ""
+            facts["vmms"] = as_data(told)
             facts["figures"] = dict(world.figures)
             facts["unseen"] = list(dict.fromkeys(world.unseen))
             facts["guests"] = guests.found(world.vmm) if when == "call" else []
             facts["commandLine"] = world.command_line() if when == "call" else {}
     if not report.failed:
         return
-    text = f"evidence: {evidence}\nreplay:   {_replay(item)}"
+    text = "\n".join([*shown(told), f"evidence: {evidence}", f"replay:   {_replay(item)}"])
     if hasattr(report.longrepr, "addsection"):
         report.longrepr.addsection(f"scenario, {when}", text)  # type: ignore[union-attr] # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportOptionalMemberAccess]
     else:

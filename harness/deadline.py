@@ -30,6 +30,10 @@ class Deadline:
         """Return the seconds left, 0.0 once the deadline has passed."""
         return max(0.0, self._at - time.monotonic())
 
+    def within(self, seconds: float) -> Deadline:
+        """Return the deadline so many seconds from now, or this one if that is sooner."""
+        return Deadline(min(self._at, time.monotonic() + seconds))
+
     def milliseconds(self) -> int:
         """Return the milliseconds left, rounded up, as ``poll`` takes them."""
         return -int(-self.remaining() * 1000 // 1)

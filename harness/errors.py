@@ -84,6 +84,10 @@ class Late(Finding):
     """What was expected did not happen by its deadline."""
 
 
+class Gone(Late):
+    """What was expected can't happen any more: whoever was to do it is dead."""
+
+
 def is_finding(excinfo: Raised) -> bool:
     """Tell pytest to leave a module's own frames out of what it shows: a finding is about the orchestrator.
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["as_text", "command", "home", "interpreter", "write_launcher", "write_script"]
 
 
+TRACE = ".launched"
+"""What the name of the file ends in that a launcher leaves."""
+
+
 def interpreter() -> str:
     """Return the path of the base interpreter."""
     base: str | None = getattr(sys, "_base_executable", None)
@@ -63,15 +67,41 @@ def write_script(path: str, *, packages: Iterable[str], body: str, first: Sequen
     return command(path)
 
 
-def write_launcher(path: str, *, side_file: str, token: str) -> list[str]:
+def write_launcher(path: str, *, side_file: str, token: str, traces: str) -> list[str]:
     """Write the launcher of a bundled fake for one test and return its command.
 
     The command has no shebang and no option of the fake: the side file and the token are in the script alone, so the
-    fake's arguments are the orchestrator's, and a process is found by the script's path in them.
+    fake's arguments are the orchestrator's, and a process is found by the script's path in them. It leaves a file
+    first, so that one that dies on its way to its first word is known as well: device and inode of its output are in
+    it, and its status where it fails to begin.
+
+    Args:
+        path: The script.
+        side_file: The fake's side file.
+        token: The token of the test.
+        traces: What the names of those files begin with; its PID and :data:`TRACE` follow.
     """
     body = (
-        f"TOKEN = {token!r}\n"
-        "from fake_openvmm import main\n\n"
+        "import os\n\n"
+        f"TOKEN = {token!r}\n\n\n"
+        "def trace(text):\n"
+        "    try:\n"
+        "        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND\n"
+        f"        file = os.open({traces!r} + str(os.getpid()) + {TRACE!r}, flags, 0o600)\n"
+        "        os.write(file, text.encode())\n"
+        "        os.close(file)\n"
+        "    except OSError:\n"
+        "        pass\n\n\n"
+        "try:\n"
+        "    output = os.fstat(1)\n"
+        '    trace(f"{output.st_dev} {output.st_ino}")\n'
+        "except OSError:\n"
+        '    trace("0 0")\n'
+        "try:\n"
+        "    from fake_openvmm import main\n"
+        "except BaseException:\n"
+        '    trace(" 1")\n'
+        "    raise\n\n"
         'if __name__ == "__main__":\n'
         f"    sys.exit(main(side_file={side_file!r}))\n"
     )

@@ -35,36 +35,8 @@ GROUPS = ("c3", "c4", "c5", "c6", "c7", "crash", "command_line", "image_swap", "
 Moment = tuple[int, str, str]
 """Microseconds, who, what."""
 
-
-@dataclass(slots=True)
-class Crash:
-    """One crash cell.
-
-    Attributes:
-        cell: Its id.
-        backend: What it ran on.
-        outcome: ``pass`` or ``fail``.
-        fired: Whether the crash, or the error, happened where the cell says.
-        verdict: What the next orchestrator's reattach came to.
-        reason: What was held against the orchestrator.
-        evidence: Where the evidence of that is.
-        replay: The command that runs it again.
-        seconds: How long it took.
-        story: What happened, if something was held against the orchestrator.
-        node: The test that it belongs to.
-    """
-
-    cell: str
-    backend: str
-    outcome: str
-    fired: bool = True
-    verdict: str = ""
-    reason: str = ""
-    evidence: str = ""
-    replay: str = ""
-    seconds: float = 0.0
-    story: list[Moment] = field(default_factory=list[Moment])
-    node: str = ""
+Told = dict[str, object]
+"""What a worker tells of something, by name."""
 
 
 @dataclass(slots=True)
@@ -88,6 +60,7 @@ class Cell:
         replay: The command that runs it again.
         seconds: How long it took.
         story: What happened, for a fail.
+        vmms: What became of its VMMs, for a fail.
     """
 
     node: str
@@ -106,15 +79,22 @@ class Cell:
     replay: str = ""
     seconds: float = 0.0
     story: list[Moment] = field(default_factory=list[Moment])
+    vmms: list[Told] = field(default_factory=list[Told])
 
 
 class Table:
-    """Collects the cells of a run."""
+    """Collects the cells of a run.
+
+    Attributes:
+        figures: What was counted, by the names of :data:`COUNTED`.
+        crashes: Crash cells as whoever ran them tells of them, each with its test and backend; the report reads them.
+        cut: Whether the run ended before everything had run.
+    """
 
     def __init__(self) -> None:
         self._cells: dict[str, Cell] = {}
         self.figures: Counter[str] = Counter()
-        self.crashes: list[Crash] = []
+        self.crashes: list[Told] = []
         self.cut = False
         self._seconds: dict[str, float] = {}
 
@@ -132,11 +112,11 @@ class Table:
         given = dict(properties)
         cell = _cell(cast("dict[str, object]", given[PROPERTY])) if PROPERTY in given else None
         if cell is not None:
-            cell.story = [_moment(one) for one in cast("list[object]", given.get(STORY, []))]
+            cell.story = moments(given.get(STORY))
             self._note(cell, outcome, reason)
         self.figures.update(cast("dict[str, int]", given.get(FIGURES, {})))
-        for one in cast("list[dict[str, object]]", given.get(CRASHES, [])):
-            self.crashes.append(crash_of(one, cell.backend if cell else "", cell.node if cell else ""))
+        for one in cast("list[Told]", given.get(CRASHES, [])):
+            self.crashes.append({**one, "backend": cell.backend, "node": cell.node} if cell else one)
 
     def spend(self, properties: Iterable[tuple[str, object]], seconds: float) -> None:
         """Take note of how long a phase of a test took."""
@@ -185,6 +165,7 @@ class Table:
         known.evidence = cell.evidence or known.evidence
         known.replay = cell.replay or known.replay
         known.story = cell.story or known.story
+        known.vmms = cell.vmms or known.vmms
         known.figures |= cell.figures
         known.unseen = known.unseen or cell.unseen
         known.guests = known.guests or cell.guests
@@ -228,35 +209,13 @@ def _cell(value: dict[str, object]) -> Cell:
         unseen=_strings(value.get("unseen")),
         guests=cast("list[dict[str, object]]", value.get("guests") or []),
         command_line=_figures(value.get("commandLine")),
+        vmms=cast("list[Told]", value.get("vmms") or []),
     )
 
 
-def crash_of(value: dict[str, object], backend: str, node: str = "") -> Crash:
-    """Return a crash cell as whoever ran it tells of it.
-
-    Args:
-        value: What it tells, by name.
-        backend: What it ran on.
-        node: The test that it belongs to.
-    """
-    return Crash(
-        cell=str(value["cell"]),
-        backend=backend,
-        outcome="fail" if value.get("reason") else "pass",
-        fired=value.get("fired") is not False,
-        verdict=str(value.get("verdict", "")),
-        reason=str(value.get("reason", "")),
-        evidence=str(value.get("evidence", "")),
-        replay=str(value.get("replay", "")),
-        seconds=float(str(value.get("seconds", 0.0))),
-        story=[_moment(one) for one in cast("list[object]", value.get("story", []))],
-        node=node,
-    )
-
-
-def _moment(value: object) -> Moment:
-    offset, lane, text = cast("tuple[int, str, str]", value)
-    return offset, lane, text
+def moments(value: object) -> list[Moment]:
+    """Return a story as it was sent."""
+    return [(offset, who, what) for offset, who, what in cast("list[Moment]", value or [])]
 
 
 def _strings(value: object) -> list[str]:

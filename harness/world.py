@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from harness import commandline, python, stories, witness
 from harness.channel import Channel
+from harness.completed import run
 from harness.deadline import Clock, until
-from harness.errors import Finding, HarnessError, Late, Unmet, Unsupported, is_finding
+from harness.errors import Finding, HarnessError, Unmet, Unsupported, is_finding
 from harness.places import environment, make_root, remove_file, remove_tree, shown
 from harness.platform import choose_channel
+from harness.prospects import Prospects
+from harness.runs import Runs
 from harness.settings import orchestrator_words
 from harness.sut.messages import HELLO
 from harness.sut.process import Started
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from harness.backends.contract import Artifacts, Backend
+    from harness.completed import Completed
     from harness.deadline import Deadline
     from harness.images import Images
     from harness.live import Live
@@ -71,21 +73,6 @@ OWN_NAMES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """A command that has ended.
-
-    Attributes:
-        status: Its exit status, negative for a signal.
-        stdout: What it printed.
-        stderr: What it printed as errors.
-    """
-
-    status: int
-    stdout: str
-    stderr: str
-
-
 class World:
     """Everything of one test.
 
@@ -104,6 +91,7 @@ class World:
         processes: The process witness.
         channel: The fakes' channel.
         vmm: The backend's part in this test.
+        runs: What became of its VMMs.
         artifacts: What VMs boot from.
         images: The images that guests boot from.
         figures: What the scenario measured, by name, for the final table.
@@ -131,6 +119,9 @@ class World:
         self.host = witness.host()
         self.processes = Processes(self.host, needle=self.vmm.needle, token=self.token, root=self.state)
         self.channel = Channel(channel, token=self.token, processes=self.processes, host=self.host)
+        self.runs = Runs(self.vmm, self.processes, heard=self._heard, state=self.state, redact=self._redact)
+        self._programs: list[Program] = []
+        self._prospects = self.channel.prospects = Prospects(self.vmm, self.processes, self.runs, self._programs)
         place = os.path.join(settings.directory, f"a{os.getpid()}")
         self.artifacts: Artifacts = backend.artifacts(place)
         self.images: Images = backend.images(place)
@@ -138,7 +129,6 @@ class World:
         self.unseen: list[str] = []
         self.hello: Hello | None = None
         self.failed = False
-        self._programs: list[Program] = []
         self._swept = False
         self._kept = False
         self._left = ""
@@ -238,12 +228,25 @@ class World:
             errors=os.path.join(self.root, "out", f"orchestrator-{len(self._programs)}.txt"),
             cwd=self.root,
             started=self.processes.own,
+            asked=self._asked,
             live=self._live,
         )
         self._programs.append(program)
         self.hello = program.ready(self.soon(HELLO))
         self.evidence.learn()
         return program
+
+    def _asked(self, program: Program, op: str) -> None:
+        self.channel.pump()
+        self._prospects.asked(program, op, self.channel.peers)
+
+    def _redact(self, data: bytes) -> bytes:
+        self.evidence.learn()
+        return self.evidence.redact(data)
+
+    def _heard(self) -> set[int]:
+        self.channel.pump()
+        return self.channel.heard
 
     def adapter(self) -> Started:
         """Return where the test adapter's orchestrators come from; Unmet where another orchestrator is under test."""
@@ -286,26 +289,7 @@ class World:
 
     def run(self, command: Sequence[str]) -> Completed:
         """Run a command to its end."""
-        number = len(os.listdir(os.path.join(self.root, "out")))
-        paths = [os.path.join(self.root, "out", f"command-{number}.{stream}") for stream in ("out", "err")]
-        with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
-            child = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.root, env=self.environment()
-            )
-            self.processes.own(child.pid)
-            try:
-                child.wait(self.soon().remaining())
-            except subprocess.TimeoutExpired:
-                self.evidence.keep(f"late/{child.pid}.txt", self.host.explain(child.pid))
-                child.kill()
-                child.wait()
-                raise Late(python.as_text(command), expected="its end", found="it still runs") from None
-        self.evidence.learn()
-        texts: list[str] = []
-        for path in paths:
-            with open(path, encoding="utf-8", errors="backslashreplace") as file:
-                texts.append(file.read())
-        return Completed(child.returncode, *texts)
+        return run(self, command)
 
     def expect(self, where: str, *, expected: object, found: object) -> None:
         """Judge one fact.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from harness.completed import Completed
 from harness.sandbox import Sandbox
 from harness.witness.evidence import listing
-from harness.world import Completed, World
+from harness.world import World
 
 USAGE = 2
 

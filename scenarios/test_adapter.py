@@ -23,7 +23,7 @@ def test_the_adapter_boots_what_nvx_boots(world: World, goldens: Goldens, image_
     box.provision(program)
     box.succeed(program, "start")
     vmm = world.processes.one("start")
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     world.expect("the VMM", expected=vmm.pin.pid, found=vm.pid)
     # One plan for every orchestrator: the same arguments and the same command line, to the byte. Only the agent in the
     # initramfs is another one, which shows where arguments name files.

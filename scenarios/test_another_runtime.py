@@ -82,7 +82,7 @@ def upgrade(sums: str, name: str) -> None:
 
 def heard(world: World) -> list[str]:
     """Return everything that has come to the endpoint of the test's one VM, nothing where that can't be seen."""
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     contacts = vm.contacts()
     return contacts or [] if world.saw("what comes to an endpoint", contacts) else []
 

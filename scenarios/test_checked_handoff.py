@@ -108,7 +108,7 @@ def test_a_crowded_launcher_hands_over_the_allowlist_and_keeps_no_descriptor(wor
     program = world.orchestrator(_crowded(world))
     box.provision(program)
     box.succeed(program, "start")
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     expect_allowlist(world, box, vm)
     for name in box.names():
         path = box.path(name)

@@ -35,7 +35,7 @@ def test_an_image_boots_and_the_guest_finds_what_the_plan_says(
     box.succeed(program, "start")
     vmm = world.processes.one(f"start of {where}")
 
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one(where)
     world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=vm.pid)
     if world.declares(STORE):
         goldens.check(f"{golden}/runtime.json", box.read("runtime.json"))
@@ -89,7 +89,7 @@ def test_an_image_boots_without_an_identity_too(world: World, image_format: str)
     request = {name: value for name, value in box.request().items() if name != "identity"}
     box.succeed(program, "provision", request)
     box.succeed(program, "start")
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     tokens = vm.argv()[vm.argv().index("--cmdline") + 1].split()
     found = [token for token in tokens if token.startswith(("nvx_layer=", "nvx_overlay_upper=", "nvx_scratch="))]
     world.expect(
@@ -106,7 +106,7 @@ def test_a_disk_of_large_sectors_shows_its_block_size(world: World) -> None:
     program = world.orchestrator()
     box.provision(program)
     box.succeed(program, "start")
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     found = world.vmm.guest_facts(vm, box.look(program)).block_size
     if world.saw("block size", found):
         world.expect("the guest's block size", expected=4096, found=found)

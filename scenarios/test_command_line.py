@@ -8,10 +8,11 @@ import os
 import pytest
 
 from harness.backends.contract import UNSEEN
+from harness.completed import Completed
 from harness.goldens import Goldens
 from harness.sandbox import EROFS, EXT4, GPT, RAMFS, Sandbox
 from harness.sut.protocol import mapping
-from harness.world import Completed, World
+from harness.world import World
 from scenarios.boots import end
 
 LIMIT = 2048
@@ -50,7 +51,7 @@ def test_the_vmm_refuses_a_line_that_the_guest_would_cut(world: World) -> None:
     """2,046 and 2,047 bytes boot, 2,048 don't, each plus its NUL; the VMM's own tokens and all bytes count."""
     vmm = Vmm(world)
     vmm.run("quiet")
-    line = world.vmm.guest_facts(world.vmm.vms()[-1]).command_line
+    line = world.vmm.guest_facts(world.runs.last("start")).command_line
     if line is None:
         pytest.skip(f"the effective line: {UNSEEN}")
     added = len(line.encode()) - len("quiet")
@@ -63,7 +64,7 @@ def test_the_vmm_refuses_a_line_that_the_guest_would_cut(world: World) -> None:
             where = f"a line of {size} bytes of {letter}"
             if size < LIMIT:
                 world.expect(where, expected=("success", 0, 0), found=_ended(done, outcome))
-                seen = world.vmm.guest_facts(world.vmm.vms()[-1]).command_line or ""
+                seen = world.vmm.guest_facts(world.runs.last(where)).command_line or ""
                 world.expect(f"{where} in the guest", expected=size, found=len(seen.encode()))
                 continue
             world.expect(where, expected=("vmm-failure", 1, 1), found=_ended(done, outcome))
@@ -81,7 +82,7 @@ def test_the_launcher_refuses_over_its_budget_before_it_makes_anything(world: Wo
     box = Sandbox(world, upper=RAMFS)
     box.provision(program)
     box.succeed(program, "start")
-    argv = world.vmm.vms()[-1].argv()
+    argv = world.runs.last("start").argv()
     own = len(argv[argv.index("--cmdline") + 1].encode())
     end(world, box, program)
     for letter in ("x", "é"):
@@ -124,7 +125,7 @@ def test_the_share_s_tokens_count_in_the_budget(world: World) -> None:
     box.extra["shares"] = [{"target": f"/in/{number}", "host": _made(place, number)} for number in range(10)]
     box.provision(program)
     box.succeed(program, "start")
-    vm = world.vmm.vms()[-1]
+    vm = world.runs.last("start")
     line = world.vmm.guest_facts(vm).command_line
     if line is not None:
         # The last token is the one that a cut would lose first.
@@ -201,7 +202,7 @@ def test_the_guest_sees_the_line_to_its_last_token(world: World, goldens: Golden
     program = world.orchestrator()
     box.provision(program)
     box.succeed(program, "start")
-    line = world.vmm.guest_facts(world.vmm.vms()[-1], box.look(program)).command_line
+    line = world.vmm.guest_facts(world.runs.last("start"), box.look(program)).command_line
     end(world, box, program)
     if line is None:
         pytest.skip(f"the command line: {UNSEEN}")

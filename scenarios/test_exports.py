@@ -61,7 +61,7 @@ def test_shares_and_mappings_are_lowered_by_one_planner(world: World, goldens: G
         program = world.orchestrator(world.adapter()) if guest == ADAPTER else world.orchestrator()
         box.provision(program)
         box.succeed(program, "start")
-        vm = world.vmm.vms()[-1]
+        vm = world.runs.last("start")
         lines = [line for line in options_as_lines(vm.argv()) if line.startswith("--mount")]
         text, mapped = world.vmm.guest_facts(vm, box.look(program)).command_line, vm.mappings()
         unseen = [] if world.saw("command line", text) else ["nvx_share=|nvx_maps=|virtfs_"]
@@ -281,7 +281,7 @@ def test_every_limit_holds_at_its_value_and_is_refused_one_over(world: World, tr
             continue
         world.expect(name, expected="provisioned", found="provisioned" if answer.ok else str(answer))
         box.succeed(program, "start")
-        made = world.vmm.vms()[-1].mappings()
+        made = world.runs.last("start").mappings()
         if made is not None:
             world.expect(f"mappings at the limit of {name}", expected=len(most["readonlyPaths"]), found=len(made))
         end(world, box, program)

@@ -71,7 +71,7 @@ def stopped(world: World, box: Sandbox, program: Program, where: str) -> None:
     world.expect(f"{where}, exec", expected="here\n", found=box.output(program, "/bin/echo", "here"))
     box.succeed(program, "stop")
     world.processes.none(f"{where}, stop", world.soon())
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one(where)
     world.expect(f"{where}, signals", expected=[], found=vm.signals() or [])
 
 
@@ -232,7 +232,7 @@ def test_a_descendant_that_keeps_the_log_bars_the_next_start_until_it_ends(world
     for op in ("start", "stop", "deprovision") if world.is_full else ("start",):
         box.fail(program, op, "Indeterminate")
         world.expect(f"{op}: what is there", expected=before, found=box.names())
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     if vm.contacts() is None:
         pytest.skip(f"what a VMM starts is {UNSEEN}")
     log = os.stat(box.path("openvmm.log"))

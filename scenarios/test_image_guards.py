@@ -104,7 +104,7 @@ def test_nobody_changes_a_checked_file_before_ready_and_anybody_may_after_it(wor
     answer = running.answer(world.soon())
     world.expect("start", expected="success", found="success" if answer.ok else str(answer))
 
-    facts = world.vmm.guest_facts(world.vmm.vms()[-1])
+    facts = world.vmm.guest_facts(world.runs.last("start"))
     opened = (facts.distro_file, facts.scratch_file, facts.kernel_file, facts.initrd_file)
     for role, found in zip(ROLES, opened, strict=True):
         if found is not None:
@@ -143,7 +143,7 @@ def test_a_launcher_that_ends_before_the_vmm_opens_takes_its_guards_along(world:
     after = files.object("distro")
     world.expect("the name still means the checked object", expected=False, found=after == before)
     world.channel.resume(peer)
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     if world.until(lambda: world.vmm.guest_facts(vm).distro_file is not None):
         world.expect("what the VMM opened", expected=after, found=world.vmm.guest_facts(vm).distro_file)
     second = world.orchestrator()

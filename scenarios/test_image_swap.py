@@ -64,7 +64,7 @@ def _boot_swapped(world: World, undo: ExitStack, turn: int) -> None:
     checked = {role: files.object(role) for role in ROLES}
     _swap_each(world, files, program.begin("start", box.named()), plan, undo)
 
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     facts = world.vmm.guest_facts(vm)
     opened = {
         "distro": facts.distro_file,
@@ -99,7 +99,7 @@ def test_a_change_in_place_is_refused_by_the_next_start(world: World) -> None:
         checked = files.object("distro")
         with ExitStack() as undo:
             _swap_each(world, files, program.begin("start", box.named()), {"distro": swap}, undo)
-        vm = world.vmm.vms()[-1]
+        vm = world.runs.last("start")
         world.expect(f"the distro after {swap.name}", expected=checked, found=world.vmm.guest_facts(vm).distro_file)
         box.succeed(program, "stop")
         world.processes.none("stop", world.soon())
@@ -120,7 +120,7 @@ def test_a_file_that_vanishes_after_the_check_boots_all_the_same(world: World) -
     gone = Swap("vanish", lambda path, decoy: _vanish(world, path, decoy), replaces=True)
     with ExitStack() as undo:
         _swap_each(world, files, program.begin("start", box.named()), {"kernel": gone}, undo)
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     world.expect("the kernel", expected=checked, found=world.vmm.guest_facts(vm).kernel_file)
     end(world, box, program)
 

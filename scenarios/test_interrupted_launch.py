@@ -78,7 +78,7 @@ def test_a_spawned_vmm_without_an_endpoint_is_left_alone_until_it_exits(world: W
     world.channel.resume(peer)
     world.processes.none(f"{where}, then its own exit", world.soon())
     world.expect(f"{where}, VMM gone, then reattach", expected="exited", found=box.verdict(second).partition(":")[0])
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one(where)
     world.expect(f"{where}: signals to the VMM", expected=([], 3), found=(vm.signals(), vm.status()))
     live_on(world, box, second, where)
 
@@ -95,7 +95,7 @@ def test_a_spawned_vmm_that_serves_its_endpoint_is_verified_and_ended(world: Wor
     world.expect(f"{where}, then reattach", expected="exited", found=box.verdict(second).partition(":")[0])
     world.processes.none(f"{where}, then reattach", world.soon())
     world.expect(f"{where}: the VMM's end", expected=True, found=vmm.pin.has_exited())
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one(where)
     world.expect(f"{where}: sessions with its guest", expected=[], found=vm.attachments())
     live_on(world, box, second, where)
 

@@ -6,9 +6,10 @@ import os
 
 import pytest
 
+from harness.completed import Completed
 from harness.goldens import Goldens
 from harness.sandbox import EROFS, EXT4, RAMFS, Sandbox
-from harness.world import Completed, World
+from harness.world import World
 from scenarios.shell import Shell, options
 
 pytestmark = pytest.mark.spec("620.acc.1", "620.scope5.a")

@@ -60,7 +60,7 @@ def test_a_start_completes_after_every_mapping_was_made_in_order(world: World, g
     running = program.begin("start", box.named(), pause=("start.maps_applied", 1))
     running.wait_paused(world.soon())
     box.expect_kept("the record before the start is complete", "runtime.json", there=False)
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     made, requests = vm.mappings(), vm.requests()
     running.resume()
     answer = running.answer(world.soon())
@@ -95,7 +95,7 @@ def test_a_refused_mapping_fails_the_start_and_keeps_what_the_guest_said(world: 
     world.expect("the VMM's time to report", expected=True, found="failed_start.report_awaited" in passed)
     world.processes.none("the failed start", world.soon())
     box.expect_names("what stays", FAILED)
-    made = world.vmm.vms()[-1].mappings()
+    made = world.runs.last("start").mappings()
     if made is not None:
         world.expect("mappings before the refused one", expected=1, found=len(made))
     _knobs(world, {})
@@ -154,7 +154,7 @@ def test_a_stop_while_the_session_is_in_use_times_out_and_forces_on_request(worl
     box.provision(one)
     box.succeed(one, "start")
     running = one.begin("exec", {**box.named(), "argv": ["/bin/sleep", "60"]})
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     world.until(lambda: bool({"EXEC", "exec"} & set(vm_requests(world))))
     answer = box.fail(two, "stop", "TimedOut", {**box.named(), "timeout": 1})
     world.expect("the reason", expected=True, found="in use" in answer.message)
@@ -168,7 +168,7 @@ def test_a_stop_while_the_session_is_in_use_times_out_and_forces_on_request(worl
 
 def vm_requests(world: World) -> list[str]:
     """Return what the newest VM's guest was asked so far, nothing where that can't be seen."""
-    return world.vmm.vms()[-1].requests() or []
+    return world.runs.last("start").requests() or []
 
 
 def _said(answer: Answer) -> tuple[object, object]:

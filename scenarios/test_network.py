@@ -55,7 +55,7 @@ def test_each_policy_is_lowered_to_options_and_reported(world: World, goldens: G
         box.extra["network"] = policy
         box.provision(program)
         box.succeed(program, "start")
-        vm = world.vmm.vms()[-1]
+        vm = world.runs.last("start")
         lines = [line for line in options_as_lines(vm.argv()) if line.startswith(("--net", "--host-loopback"))]
         text = world.vmm.guest_facts(vm, box.look(program)).command_line
         box.succeed(program, "stop")

@@ -43,14 +43,14 @@ def test_the_longest_line_reaches_the_guest_and_a_longer_one_is_a_silent_guest(w
     first = Sandbox(world, "first", upper=RAMFS)
     first.provision(program)
     first.succeed(program, "start")
-    used = len((world.vmm.guest_facts(world.vmm.vms()[-1]).command_line or "").encode())
+    used = len((world.vmm.guest_facts(world.runs.last("start")).command_line or "").encode())
     end(world, first, program)
     for size in (LIMIT - 2, LIMIT - 1):
         box = Sandbox(world, f"b{size}", upper=RAMFS)
         with_line(world, box, size, used)
         box.provision(program)
         box.succeed(program, "start")
-        vm = world.vmm.vms()[-1]
+        vm = world.runs.last("start")
         line = world.vmm.guest_facts(vm).command_line or ""
         world.expect(f"bytes of {size} in the guest", expected=size, found=len(line.encode()))
         shown = box.output(program, "/bin/cat", "/proc/cmdline")
@@ -71,7 +71,7 @@ def test_the_longest_line_reaches_the_guest_and_a_longer_one_is_a_silent_guest(w
     box.fail(program, "start", "LaunchFailed", {**box.named(), "timeout": world.patience(SHORT)})
     world.processes.none("the start of a silent guest", world.soon())
     world.expect("what stays of a silent guest", expected=LEFT, found=box.names())
-    vm = world.vmm.vms()[-1]
+    vm = world.runs.last("start")
     world.expect("sessions with a silent guest", expected=[], found=vm.attachments())
     world.expect("words of a silent guest", expected=None, found=world.vmm.guest_facts(vm).kernel)
     box.succeed(program, "deprovision")
@@ -163,7 +163,7 @@ def test_the_worker_of_a_vmm_never_outlives_it_and_holds_the_log_s_claim(world: 
     box.succeed(program, "start")
     vmm = world.processes.one("start").pin
     log = os.stat(box.path("openvmm.log"))
-    (worker,) = [one.pin for one in world.processes.look() if "child of a VMM" in one.reasons]
+    worker = world.processes.worker("start").pin
     held = world.host.holders(log.st_dev, log.st_ino, [vmm.pid, worker.pid])
     world.expect("holders of the log", expected={vmm.pid, worker.pid}, found=set(held))
     vmm.end()
@@ -173,8 +173,7 @@ def test_the_worker_of_a_vmm_never_outlives_it_and_holds_the_log_s_claim(world: 
     world.expect("the verdict", expected="exited", found=box.verdict(program).partition(":")[0])
 
     box.succeed(program, "start")
-    (worker,) = [one.pin for one in world.processes.look() if "child of a VMM" in one.reasons]
-    worker.end()
+    world.processes.worker("the next start").pin.end()
     world.processes.none("the end of a worker", world.soon())
     with open(box.path("outcome.json"), encoding="utf-8") as file:
         outcome = json.load(file)["outcome"]
@@ -190,7 +189,7 @@ def test_the_guest_is_linux_with_an_overlay_of_what_the_plan_says(world: World) 
     program = world.orchestrator()
     box.provision(program)
     box.succeed(program, "start")
-    facts = world.vmm.guest_facts(world.vmm.vms()[-1], box.look(program))
+    facts = world.vmm.guest_facts(world.runs.last("start"), box.look(program))
     if not world.saw("kernel and mounts", facts.kernel, facts.mounts):
         end(world, box, program)
         return

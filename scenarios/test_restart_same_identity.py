@@ -37,14 +37,14 @@ def test_a_vm_outlives_its_orchestrator_and_the_next_one_goes_on(world: World, s
     box.expect_kept(f"{where}, then stop", "runtime.json", there=False)
     box.succeed(second, "deprovision")
     world.expect(f"{where}, then deprovision", expected=[], found=box.names())
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one(where)
     world.expect("the VMM", expected=vmm.pin.pid, found=vm.pid)
     _expect_new_sessions(world)
 
 
 def _expect_new_sessions(world: World) -> None:
     """The same broker, one more session for each operation, and Start isn't replayed."""
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one("start")
     attached, requests, signals = vm.attachments(), vm.requests(), vm.signals()
     if attached is None or requests is None or signals is None:
         world.saw("sessions, requests and signals", None)
@@ -79,7 +79,7 @@ def test_an_adapter_s_vm_outlives_its_orchestrators_one_after_the_other(world: W
         if number < 2:
             program.kill(world.soon())
     end(world, box, program)
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one(where)
     attached = vm.attachments()
     if attached is None:
         world.saw("sessions", None)

@@ -58,7 +58,7 @@ def test_an_orchestrator_that_restarts_three_times_has_the_same_vm(world: World,
     box.succeed(program, "stop")
     world.processes.none("stop", world.soon())
     box.expect_kept("after the stop", "runtime.json", there=False)
-    (vm,) = world.vmm.vms()
+    vm = world.runs.one(where)
     attached, requests = vm.attachments(), vm.requests()
     if attached is None or requests is None:
         world.saw("sessions and requests", None)

@@ -103,6 +103,19 @@ class Attachment:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What a process left when it became a VMM.
+
+    Attributes:
+        output: Device and inode of what its standard output goes to.
+        status: The status that it was to end with, where it failed to begin.
+    """
+
+    output: tuple[int, int]
+    status: int | None = None
+
+
 class Vm(Protocol):
     """One run of a VMM, as the backend sees it; the orchestrator isn't asked."""
 
@@ -167,6 +180,10 @@ class TestSide(Protocol):
 
     def vms(self) -> list[Vm]:
         """Return the runs of this test so far, in order."""
+        ...
+
+    def launched(self) -> dict[int, Launched]:
+        """Return the processes that became a VMM of this test, by their numbers, however short they lived."""
         ...
 
     def guest_facts(self, vm: Vm, look: Look | None = None) -> GuestFacts:

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from harness import images, python
-from harness.backends.contract import KNOB, LINUX, WORKER, Artifacts, Attachment, GuestFacts
+from harness.backends.contract import KNOB, LINUX, WORKER, Artifacts, Attachment, GuestFacts, Launched
 from harness.witness.contract import Descriptor
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from harness.settings import Settings
 
 Event = dict[str, object]
+
+NOTES = ".jsonl"
+"""What the files end in that fakes write of themselves."""
 
 _FORKING = ("helper_keeps_log", "wrong_server", "leader_exits")
 _ON_WINDOWS = {
@@ -85,7 +88,8 @@ class FakeSide:
             self._fixed["machine"] = dict(machine)
         os.makedirs(evidence, mode=0o700)
         self.needle = os.path.join(directory, "vmm.py")
-        self.command = python.write_launcher(self.needle, side_file=self._side_file, token=token)
+        traces = os.path.join(evidence, f"{token}.")
+        self.command = python.write_launcher(self.needle, side_file=self._side_file, token=token, traces=traces)
         self.configure()
 
     def configure(self, *, pauses: Sequence[str] = (), knobs: Mapping[str, object] | None = None) -> None:
@@ -100,6 +104,16 @@ class FakeSide:
         """Read the evidence of every fake of the test, in the order of their starts."""
         return [*self._runs()]
 
+    def launched(self) -> dict[int, Launched]:
+        """Read the traces that launchers leave before anything else."""
+        found: dict[int, Launched] = {}
+        for name in sorted(os.listdir(self._evidence)):
+            if name.endswith(python.TRACE):
+                with open(os.path.join(self._evidence, name), encoding="ascii") as file:
+                    device, inode, *status = map(int, (file.read() or "0 0").split())
+                found[int(name.split(".")[-2])] = Launched((device, inode), *status)
+        return found
+
     def close(self) -> None:
         """Nothing watches: fakes speak for themselves."""
 
@@ -109,7 +123,9 @@ class FakeSide:
         return next((run.facts() for run in self._runs() if run.pid == vm.pid), GuestFacts())
 
     def _runs(self) -> list[FakeVm]:
-        kept = [_events(os.path.join(self._evidence, name)) for name in os.listdir(self._evidence)]
+        kept = [
+            _events(os.path.join(self._evidence, name)) for name in os.listdir(self._evidence) if name.endswith(NOTES)
+        ]
         return sorted((FakeVm(events) for events in kept if events), key=_started)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from harness.backends.artifacts import Found
-    from harness.backends.contract import Attachment, Backend, GuestFacts, Look, Vm
+    from harness.backends.contract import Attachment, Backend, GuestFacts, Launched, Look, Vm
     from harness.backends.watch import Run
     from harness.settings import Settings
     from harness.witness.contract import Descriptor
@@ -158,6 +158,10 @@ class OpenVmmSide:
     def vms(self) -> list[Vm]:
         """Return what was seen of the test's processes."""
         return [OpenVmmVm(run) for run in self._watch.runs()]
+
+    def launched(self) -> dict[int, Launched]:
+        """None by a trace of its own: OpenVMM says no hello that could be missing."""
+        return {}
 
     def guest_facts(self, vm: Vm, look: Look | None = None) -> GuestFacts:
         """Ask the guest, and look at the VMM's own descriptors."""

@@ -113,9 +113,8 @@ def sweep(
 def _write(path: str, found: Swept, settings: Settings, options: tuple[str, ...]) -> None:
     from harness.report.build import of_sweep
     from harness.report.model import encode
-    from harness.table import crash_of
 
-    crashes = [crash_of(one, settings.backend) for one in found.tally.crashes(options)]
+    crashes = found.tally.crashes(options)
     text = encode(of_sweep(crashes, found.tally.figures(), sorted(found.missing), settings, found.slice))
     with open(path, "wb") as file:
         file.write(text)

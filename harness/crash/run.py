@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from harness.crash.stage import Bench, Ended
     from harness.crash.states import Allowed, State
     from harness.crash.trace import Call
+    from harness.runs import Told
     from harness.sut.protocol import Answer
     from harness.table import Moment
 
@@ -46,6 +47,7 @@ class Result:
         verdict: What the next orchestrator's reattach came to.
         seconds: How long it took.
         story: What happened, if there is a violation.
+        vmms: What became of its VMMs, if there is one.
     """
 
     cell: str
@@ -56,6 +58,7 @@ class Result:
     verdict: str = ""
     seconds: float = 0.0
     story: list[Moment] = field(default_factory=list["Moment"])
+    vmms: list[Told] = field(default_factory=list["Told"])
 
 
 def run(bench: Bench, allowed: Allowed, cell: Cell, call: Call | None = None) -> Result:
@@ -121,7 +124,7 @@ def _close(stage: Stage, result: Result) -> None:
         result.violation = f"{result.cell}: {left}"
     if result.violation:
         result.evidence = world.keep()
-        result.story = world.story(result.violation)
+        result.story, result.vmms = world.story(result.violation), world.runs.told()
     result.started += len(world.vmm.vms()) + (0 if stage.bench.source else stage.orchestrators)
     world.close()
 

@@ -18,6 +18,7 @@ from harness.crash.states import SOCKET, Allowed
 from harness.errors import Finding, HarnessError, Unavailable
 from harness.places import environment
 from harness.platform import fork_template
+from harness.runs import as_data, shown
 from harness.table import CRASHES, FIGURES
 from harness.witness.processes import Seen
 
@@ -90,6 +91,7 @@ class Tally:
                 "replay": replay_command(one.cell, options),
                 "seconds": one.seconds,
                 "story": one.story,
+                "vmms": as_data(one.vmms),
             }
             for one in self.results
         ]
@@ -192,7 +194,7 @@ def text_of(tally: Tally, options: tuple[str, ...]) -> str:
     """
     lines = [f"{len(tally.failures)} of {tally.points} crash cells failed:"]
     for failure in tally.failures[:SHOWN]:
-        lines += ["", failure.violation]
+        lines += ["", failure.violation, *(f"  {line}" for line in shown(failure.vmms))]
         if failure.evidence:
             lines += [f"  evidence: {failure.evidence}", f"  replay:   {replay_command(failure.cell, options)}"]
     rest = [failure.cell for failure in tally.failures[SHOWN:]]

@@ -29,9 +29,10 @@ from harness.report.model import (
     Shard,
     Skipped,
     Timeline,
+    Vmm,
 )
 from harness.sharding import digest
-from harness.table import COUNTED
+from harness.table import COUNTED, moments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +61,7 @@ def of_scenarios(found: table.Table, settings: Settings, slice_: Slice) -> Repor
 
 
 def of_sweep(
-    crashes: Sequence[table.Crash],
+    crashes: Sequence[table.Told],
     figures: Mapping[str, int],
     missing: Iterable[str],
     settings: Settings,
@@ -102,9 +103,11 @@ def _run(kind: Kind, settings: Settings, slice_: Slice, *, cut: bool) -> Run:
     )
 
 
-def _report(run: Run, figures: Mapping[str, int], crashes: Sequence[table.Crash], timelines: list[Timeline]) -> Report:
+def _report(run: Run, figures: Mapping[str, int], crashes: Sequence[table.Told], timelines: list[Timeline]) -> Report:
     points, violations, fired, started = (figures.get(name, 0) for name in COUNTED)
-    told = [_timeline(one.cell, one.backend, one.story) for one in crashes if one.story]
+    made = [_crash({"backend": run.backend, **one}) for one in crashes]
+    stories = [moments(one.get("story")) for one in crashes]
+    told = [_timeline(one.cell, one.backend, story) for one, story in zip(made, stories, strict=True) if story]
     return Report(
         format=1,
         backend=run.backend,
@@ -114,7 +117,7 @@ def _report(run: Run, figures: Mapping[str, int], crashes: Sequence[table.Crash]
         violations=violations,
         cells_fired=fired,
         processes_started=started,
-        crashes=[_crash(one) for one in crashes],
+        crashes=made,
         timelines=[*timelines, *told],
     )
 
@@ -136,35 +139,38 @@ def _row(cell: table.Cell) -> Row:
         unseen=cell.unseen,
         guests=msgspec.convert(cell.guests, list[Guest]),
         command_line=cell.command_line,
+        vmms=msgspec.convert(cell.vmms, list[Vmm]),
     )
 
 
-def _crash(one: table.Crash) -> Crash:
-    replay = one.replay
+def _crash(told: table.Told) -> Crash:
+    """Return a crash cell by what whoever ran it tells of it."""
+    name, reason, replay = str(told["cell"]), str(told.get("reason", "")), str(told.get("replay", ""))
     try:
-        cell = parse(one.cell)
+        cell = parse(name)
         scene, way, point, hit = cell.scene, cell.way, cell.point.name, cell.point.hit
         then = str(cell.then) if cell.then else ""
     except HarnessError:
         # What failed before there were cells is called by its scene and what was tried.
-        scene, _, point = one.cell.partition("/")
+        scene, _, point = name.partition("/")
         way, hit, then, replay = UNKNOWN_WAY, 1, "", ""
     return Crash(
-        cell=one.cell,
+        cell=name,
         scene=scene,
         way=way,
         point=point,
         hit=hit,
         then=then,
-        backend=one.backend,
-        outcome=OUTCOMES[one.outcome],
-        fired=one.fired,
-        verdict=one.verdict,
-        reason=one.reason,
-        evidence=one.evidence,
+        backend=str(told["backend"]),
+        outcome="fail" if reason else "pass",
+        fired=told.get("fired") is not False,
+        verdict=str(told.get("verdict", "")),
+        reason=reason,
+        evidence=str(told.get("evidence", "")),
         replay=replay,
-        seconds=one.seconds,
-        node=one.node,
+        seconds=float(str(told.get("seconds", 0.0))),
+        node=str(told.get("node", "")),
+        vmms=msgspec.convert(told.get("vmms") or [], list[Vmm]),
     )
 
 

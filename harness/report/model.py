@@ -99,6 +99,24 @@ class Guest(_Document):
     mounts: list[str] = []
 
 
+class Vmm(_Document):
+    """What became of a VM monitor in a failed case.
+
+    Args:
+        pid: Its process.
+        state: ``runs``, ``left`` where it still ran when its test had ended, or ``ended``.
+        status: Its exit status, negative for the signal that ended it; null where only its parent was told.
+        silent: Whether it never said hello to the harness: it died on its way there, or isn't that far.
+        log: The last lines of its log.
+    """
+
+    pid: int
+    state: Literal["runs", "left", "ended"]
+    status: int | None = None
+    silent: bool = False
+    log: list[str] = []
+
+
 class Row(_Document):
     """One test of a scenario on one backend.
 
@@ -119,6 +137,7 @@ class Row(_Document):
         guests: What its guests found, where they are Linux itself.
         command_line: Bytes of the longest kernel command line that it booted, by the family of the tokens; with the
             spaces between them and the NUL it has at most 2,048.
+        vmms: What became of its VM monitors, for a fail.
     """
 
     node: str
@@ -136,6 +155,7 @@ class Row(_Document):
     unseen: list[str] = []
     guests: list[Guest] = []
     command_line: dict[str, int] = {}
+    vmms: list[Vmm] = []
 
 
 class Crash(_Document):
@@ -157,6 +177,7 @@ class Crash(_Document):
         replay: The command that runs it again.
         seconds: How long it took.
         node: The test that it belongs to; empty for a cell of `nvx-harness sweep`.
+        vmms: What became of its VM monitors, for a fail.
     """
 
     cell: str
@@ -174,6 +195,7 @@ class Crash(_Document):
     replay: str = ""
     seconds: float = 0.0
     node: str = ""
+    vmms: list[Vmm] = []
 
 
 class Moment(_Document, array_like=True):

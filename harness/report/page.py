@@ -21,13 +21,14 @@ from harness.errors import Unavailable
 from harness.report.drawing import FAMILIES, WIDTH, Axis, axis, bars, shown
 from harness.report.merge import missing
 from harness.report.model import COMMAND_LINE_LIMIT
+from harness.runs import Told
 from harness.table import GROUPS
 from nvx_ref.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.report.model import Crash, Report, Row
+    from harness.report.model import Crash, Report, Row, Vmm
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 OTHER = "-"
@@ -130,6 +131,7 @@ class Failure:
     evidence: str
     link: str
     replay: str
+    vmms: list[Vmm]
     axis: Axis | None = None
     moments: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
 
@@ -152,6 +154,7 @@ def draw(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["told"] = _told
     with open(os.path.join(TEMPLATES, "page.css"), encoding="utf-8") as file:
         style = file.read()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -184,6 +187,10 @@ def draw(report: Report) -> str:
     )
 
 
+def _told(vmm: Vmm) -> str:
+    return str(Told(vmm.pid, vmm.state, vmm.status, silent=vmm.silent))
+
+
 def link(path: str) -> str:
     """Return the address of a file or directory of this machine, empty for anything else."""
     if re.match(r"[A-Za-z]:[\\/]", path):
@@ -198,23 +205,17 @@ def _backends(report: Report) -> list[str]:
 
 def _failures(report: Report) -> list[Failure]:
     told = {(one.case, one.backend): one for one in report.timelines if one.moments}
-    failed = [
-        *(
-            (row.node, row.backend, row.reason, row.evidence, row.replay)
-            for row in report.cells
-            if row.outcome == "fail"
-        ),
-        *(
-            (one.cell, one.backend, one.reason, one.evidence, one.replay)
-            for one in report.crashes
-            if one.outcome == "fail"
-        ),
+    failed: list[tuple[str, Row | Crash]] = [
+        *((row.node, row) for row in report.cells if row.outcome == "fail"),
+        *((one.cell, one) for one in report.crashes if one.outcome == "fail"),
     ]
     found: list[Failure] = []
-    for number, (name, backend, reason, evidence, replay) in enumerate(failed, 1):
-        told_why = reason or "no reason was told"
-        failure = Failure(f"f{number}", name, backend, told_why, evidence, link(evidence), replay)
-        if timeline := told.get((name, backend)):
+    for number, (name, one) in enumerate(failed, 1):
+        reason = one.reason or "no reason was told"
+        failure = Failure(
+            f"f{number}", name, one.backend, reason, one.evidence, link(one.evidence), one.replay, one.vmms
+        )
+        if timeline := told.get((name, one.backend)):
             failure.axis = axis(timeline)
             failure.moments = [(shown(moment.offset), moment.lane, moment.text) for moment in timeline.moments]
         found.append(failure)

@@ -135,4 +135,4 @@ class Operation:
             explained = self._program.hello is not None and DETAILS in self._program.hello.needs
             more = mapping(message.get("details")) if explained else None
             self._ended = Answer(ok=False, code=said.code, message=said.message, steps=tuple(self.steps), more=more)
-        self._program.done()
+        self._program.done(ok=self._ended.ok)

@@ -61,7 +61,11 @@ class Program:
         errors: The file that takes its error output, appended.
         cwd: Its working directory.
         started: Told of its PID at once.
+        asked: Told of itself and of each operation, before it is asked for.
         live: Told who did what, as it happens.
+
+    Attributes:
+        succeeded: Whether its last operation has, as far as its answer was read.
     """
 
     def __init__(
@@ -72,10 +76,12 @@ class Program:
         errors: str,
         cwd: str,
         started: Callable[[int], None],
+        asked: Callable[[Program, str], None] | None = None,
         live: Live | None = None,
     ) -> None:
         self.errors = errors
         self._live = live
+        self._asked = asked
         self.transcript: list[bytes] = []
         self.story: list[tuple[int, str, str]] = []
         self.hello: Hello | None = None
@@ -84,6 +90,7 @@ class Program:
         self._next = 0
         self.crashes: list[str] = []
         self._running: Operation | None = None
+        self.succeeded = False
         self._child = source.begin(errors=errors, cwd=cwd)
         self._status: int | None = None
         self.pid = self._child.pid
@@ -136,6 +143,9 @@ class Program:
         if self.hello is None:
             raise HarnessError(f"{op}: the orchestrator hasn't said hello")
         require(self.hello, request)
+        if self._asked is not None:
+            self._asked(self, op)
+        self.succeeded = False
         self._running = Operation(self, self._next, op, pause)
         self._send(request)
         return self._running
@@ -228,9 +238,20 @@ class Program:
             raise ProtocolBroken(f"{operation.where}: the orchestrator answered another request: {message!r}")
         return message
 
-    def done(self) -> None:
+    def works(self) -> bool:
+        """Tell, without waiting, whether it is in the middle of an operation."""
+        if self._running is None or self._status is not None:
+            return False
+        self._drain()
+        ended = [line["ok"] is True for line in self._lines if "ok" in line]
+        if ended:
+            self.succeeded = ended[-1]
+        return not ended and not self._pin.has_exited()
+
+    def done(self, *, ok: bool) -> None:
         """Take note that the running operation has ended."""
         self._running = None
+        self.succeeded = ok
 
     def resume(self, number: int) -> None:
         """Let the running operation go on."""

@@ -72,6 +72,10 @@ class Pin(Protocol):
         """Take it off the table if it is a child of ours that has exited; return its status, negative for a signal."""
         ...
 
+    def status(self) -> int | None:
+        """Return the status of what has exited, negative for a signal, child of ours or not; None where untold."""
+        ...
+
     def fileno(self) -> int:
         """Return the descriptor that becomes readable at the exit."""
         ...

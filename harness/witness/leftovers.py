@@ -83,6 +83,7 @@ def _end(survivors: list[Seen], host: Host, processes: Processes, evidence: Evid
             found.append(str(one))
             evidence.keep(f"survivors/{one.pin.pid}.txt", host.explain(one.pin.pid))
         for one in survivors:
+            one.left = True
             one.pin.end()
         if not all(one.pin.wait(deadline) for one in survivors):
             found.append("and it can't be ended")

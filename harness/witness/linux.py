@@ -8,6 +8,7 @@ import fcntl
 import os
 import select
 import signal
+import struct
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -26,8 +27,13 @@ assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of
 PR_SET_CHILD_SUBREAPER = 36
 UNIX_FIELDS = 7
 PAGE = 65536
-STATE, PARENT, SESSION, START = 0, 1, 3, 19
+STATE, PARENT, SESSION, START, EXIT_CODE = 0, 1, 3, 19, 49
 """Which fields of /proc/PID/stat, counted after the name."""
+
+ZOMBIE = b"Z"
+PIDFD_GET_INFO = 0xC040FF0B
+PIDFD_INFO_EXIT = 8
+"""Ask a pidfd of what it was for, once that is reaped: `struct pidfd_info` of 64 bytes (Linux 6.15)."""
 RECENT = 5.0
 """Seconds after its fork in which a process without arguments is taken for one in the middle of its exec."""
 
@@ -69,6 +75,14 @@ class LinuxPin:
         if ended is None:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def status(self) -> int | None:
+        """Ask the pidfd, which newer kernels tell what became of a process that is reaped; else look at the zombie."""
+        told = exit_of(self._fd)
+        look = _stat_fields(self.pid) if told is None else None
+        if look is not None and (fields := look[1])[STATE] == ZOMBIE and int(fields[START]) == self.start:
+            told = int(fields[EXIT_CODE])
+        return None if told is None else os.waitstatus_to_exitcode(told)
 
     def fileno(self) -> int:
         """Return the pidfd."""
@@ -253,6 +267,18 @@ def _stat(pid: int, look: tuple[bytes, list[bytes]]) -> Stat:
         int(fields[SESSION]),
         int(fields[START]),
     )
+
+
+def exit_of(pidfd: int) -> int | None:
+    """Return the wait status of a reaped process by its pidfd; None if it isn't reaped, or on an older kernel."""
+    asked = bytearray(struct.pack("<Q", PIDFD_INFO_EXIT).ljust(64, b"\0"))
+    try:
+        fcntl.ioctl(pidfd, PIDFD_GET_INFO, asked)
+    except OSError:
+        return None
+    (told,) = struct.unpack_from("<Q", asked)
+    (status,) = struct.unpack_from("<i", asked, 60)
+    return int(status) if told & PIDFD_INFO_EXIT else None
 
 
 def _age(stat: Stat) -> float:

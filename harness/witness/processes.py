@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = is_finding
 
+OUTPUTS = (1, 2)
+"""The descriptors of a process's output."""
+
 SHOWN_WORDS = 4
 """How many words of its command a text shows: interpreter, option, launcher and one more."""
 
@@ -34,11 +37,17 @@ class Seen:
         pin: It, held.
         arguments: Its arguments at the first look.
         reasons: How it was found: ``launcher``, ``token``, ``claim``, ``child of a VMM``, ``adopted``.
+        outputs: Device and inode of what its standard output and error went to when it was first seen.
+        status: With what it has ended, negative for a signal; None where that isn't known.
+        left: Whether it had to be ended when its test was over.
     """
 
     pin: Pin
     arguments: list[str]
     reasons: set[str] = field(default_factory=set[str])
+    outputs: tuple[tuple[int, int], ...] = ()
+    status: int | None = None
+    left: bool = False
 
     @property
     def is_vmm(self) -> bool:
@@ -91,7 +100,7 @@ class Processes:
             pin.close()
             known.reasons.add(reason)
             return
-        self._seen[pid, pin.start] = Seen(pin, self._host.arguments(pid), {reason})
+        self._seen[pid, pin.start] = Seen(pin, self._host.arguments(pid), {reason}, self._outputs(pid))
 
     def look(self) -> list[Seen]:
         """Look at the whole process table now; return those of this test that are alive, reaping the rest."""
@@ -115,10 +124,14 @@ class Processes:
         found: list[Seen] = []
         for one in self._seen.values():
             if one.pin.has_exited():
-                one.pin.reap()
+                _reap(one)
             else:
                 found.append(one)
         return sorted(found, key=lambda one: (one.pin.start, one.pin.pid))
+
+    def ever(self) -> list[Seen]:
+        """Return everything that was seen at any look, in the order of the starts."""
+        return sorted(self._seen.values(), key=lambda one: (one.pin.start, one.pin.pid))
 
     def vmms(self) -> list[Seen]:
         """Look now, and return the VMMs that are alive."""
@@ -135,6 +148,17 @@ class Processes:
             raise Finding(where, expected="exactly one VMM alive", found=described(found))
         return found[0]
 
+    def worker(self, where: str) -> Seen:
+        """Look now and return the one process that a VMM must have started.
+
+        Raises:
+            Finding: There is none, or more than one.
+        """
+        found = [one for one in self.look() if "child of a VMM" in one.reasons]
+        if len(found) != 1:
+            raise Finding(where, expected="exactly one child of a VMM alive", found=described(found))
+        return found[0]
+
     def none(self, where: str, deadline: Deadline) -> None:
         """Wait until no VMM is alive.
 
@@ -144,7 +168,7 @@ class Processes:
         while found := self.vmms():
             if not found[0].pin.wait(deadline):
                 raise Late(where, expected="no VMM alive", found=described(found))
-            found[0].pin.reap()
+            _reap(found[0])
 
     def forget(self) -> None:
         """Reap what has exited and let go of its pins: a long run has thousands of them."""
@@ -173,7 +197,11 @@ class Processes:
         if not pin.has_exited() and self._host.arguments(pid) != arguments:
             pin.close()
             return
-        self._seen[pid, pin.start] = Seen(pin, arguments, set(reasons))
+        self._seen[pid, pin.start] = Seen(pin, arguments, set(reasons), self._outputs(pid))
+
+    def _outputs(self, pid: int) -> tuple[tuple[int, int], ...]:
+        """Return what a process's output goes to."""
+        return tuple((one.device, one.inode) for one in self._host.descriptors(pid) or () if one.number in OUTPUTS)
 
     def _table(self) -> dict[int, Stat]:
         """Return every process that may be the test's: it started after the test, and isn't the harness's own."""
@@ -196,6 +224,13 @@ class Processes:
                 return [os.path.join(entry.path, "openvmm.log") for entry in entries if entry.is_dir()]
         except OSError:
             return []
+
+
+def _reap(one: Seen) -> None:
+    """Take what has exited off the table, and keep what it ended with."""
+    status = one.pin.reap()
+    if one.status is None:
+        one.status = one.pin.status() if status is None else status
 
 
 def described(found: list[Seen]) -> str:

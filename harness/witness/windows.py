@@ -137,6 +137,10 @@ class WindowsPin:
             return None
         return code.value
 
+    def status(self) -> int | None:
+        """Return its exit code."""
+        return self.reap()
+
     def fileno(self) -> int:
         """Return the handle."""
         return self._handle

@@ -29,6 +29,15 @@ STOPPED = """
 """
 READ = 'open(os.path.join(box.directory, "control.capability"), "rb").read()'
 
+HELD = """
+    world.vmm.configure(pauses=["before_bind"], knobs={knobs})
+    from harness.sandbox import RAMFS, Sandbox
+    box, program = Sandbox(world, upper=RAMFS), world.orchestrator()
+    box.provision(program)
+    program.begin("start", box.named())
+    world.channel.wait_paused("before_bind", world.soon(3600))
+"""
+
 BODIES = {
     "process": LEAVES["a VMM"],
     "orphan": LEAVES["an orphan"],
@@ -54,6 +63,10 @@ BODIES = {
     assert running.reach(("start.identity_recorded", 1), world.soon())
     running.answer(world.soon(0.5))
     """,
+    "vmm_dies": f"{HELD.format(knobs={'exit_at': {'before_capability': 3}})}",
+    "vmm_fails": f"{HELD.format(knobs={'fail_at': {'before_capability': 'no such disk'}})}",
+    "vmm_dies_before_its_hello": f"{HELD.format(knobs={'no_such_knob': 1})}",
+    "two_vmms": f"{STARTED}{STOPPED}    box.succeed(program, 'start'){STOPPED}    world.runs.one('start')\n",
     "capability_printed": f"{STARTED}    print({READ}.hex()){STOPPED}",
     "capability_in_a_failure": f"{STARTED}    secret = {READ}{STOPPED}    assert secret == b'', secret.hex()\n",
     "wrong_verdict": f"""{STARTED}{STOPPED}
@@ -69,6 +82,7 @@ PATTERNS = (
     (re.compile(r"tmp/tmp\w{8}"), "tmp/tmp<RANDOM>"),
     (re.compile(r"descriptor \d+"), "descriptor <N>"),
     (re.compile(r"\.py:\d+: "), ".py:<LINE>: "),
+    (re.compile(r"VMM(:?) +pid \d+"), r"VMM\1 pid <PID>"),
     (re.compile(r"orchestrator-\d+"), "orchestrator-<N>"),
     (re.compile(r"^[_=-]{3,}(.*?)[_=-]*$", re.MULTILINE), r"___\1"),
 )
@@ -104,6 +118,9 @@ def test_what_is_done_wrong_is_caught_with_a_short_text(pytester: pytest.Pyteste
     assert result.ret == 1, text
     lines = failure(text)
     assert len(lines) <= MOST
+    if what.startswith("vmm_"):
+        assert "fake that waits there, found VMM pid " in text
+        assert re.search(r"^VMM: .* ended with status \d", text, re.MULTILINE)
     assert [line for line in lines if line.startswith("evidence: ")]
     assert [line for line in lines if line.startswith("replay:   pytest ")]
     assert "1 scenario, 1 cell: 0 pass, 1 fail, 0 skip" in text

@@ -13,7 +13,20 @@ import pytest
 from harness import commandline
 from harness.report import page
 from harness.report.drawing import axis, bars, shown
-from harness.report.model import Carried, Crash, Moment, Outcome, Report, Row, Run, Selection, Shard, Skipped, Timeline
+from harness.report.model import (
+    Carried,
+    Crash,
+    Moment,
+    Outcome,
+    Report,
+    Row,
+    Run,
+    Selection,
+    Shard,
+    Skipped,
+    Timeline,
+    Vmm,
+)
 
 HOSTILE = (
     "</script><script>document.title='taken'</script>",
@@ -78,14 +91,21 @@ def report(**changes: object) -> Report:
             row(
                 "pass", "x.py::test_cold_boot[erofs]", command_line=commandline.measure("console=hvc1 quiet nr_cpus=1")
             ),
-            row("fail", failed, reason="expected one VMM, found two", evidence="/tmp/e/1", replay="pytest 'x'"),
+            row(
+                "fail",
+                failed,
+                reason="expected one VMM, found two",
+                evidence="/tmp/e/1",
+                replay="pytest 'x'",
+                vmms=[Vmm(8, "ended", 3, silent=True, log=["fatal error: no such disk"])],
+            ),
             row("skip", "x.py::test_swap", reason="needs mkfs.erofs", groups=["c4"], backend="kvm"),
             row("pass", "x.py::test_reads", figures={"bytes read": 7}, unseen=["signals"], groups=["c4"]),
         ],
         "crashes": [
             crash("start/exit/start.locked#1", verdict="stopped"),
             crash("start/syscall-EIO/fsync:.#2", verdict=""),
-            crash(spoilt, "fail", reason="two VMMs", evidence="/tmp/e 2/ü"),
+            crash(spoilt, "fail", reason="two VMMs", evidence="/tmp/e 2/ü", vmms=[Vmm(9, "ended", -9)]),
         ],
         "timelines": [Timeline(failed, "fake", MOMENTS), Timeline(spoilt, "fake", MOMENTS)],
         "skipped": [Skipped("swap", "kvm", "needs mkfs.erofs")],
@@ -140,6 +160,9 @@ def test_everything_of_a_report_is_on_the_page() -> None:
         "not run",
         "nvx-harness replay 'start/kill/start.spawned#1'",
         "two VMMs",
+        "pid 8 ended with status 3, before it said hello; its log ends with",
+        "fatal error: no such disk",
+        "pid 9 was ended by signal 9",
         "4 moments",
         "asks for start",
         "c0ffee",
@@ -183,6 +206,7 @@ def spoilt(word: str) -> Report:
         setattr(first, field, word)
     first.groups, first.cases, first.unseen, first.figures = [word], [word], [word], {word: 1}
     first.command_line = {word: 3, "caller": 5}
+    first.vmms = [Vmm(1, "ended", 0, log=[word])]
     for field in (
         "cell",
         "scene",

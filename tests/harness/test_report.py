@@ -57,6 +57,9 @@ def test_a_failed_case_tells_what_happened_on_one_axis_and_no_secret(
     assert (crash.cell, crash.scene, crash.way) == ("start/kill/start.runtime_written#1", "start", "kill")
     assert (crash.point, crash.hit, crash.node) == ("start.runtime_written", 1, row.node)
     assert (report.crash_points, report.violations) == (1, 1)
+    (vmm,) = row.vmms
+    assert (vmm.state, vmm.status, vmm.silent) == ("ended", -9, False)
+    assert vmm.log[-1].endswith("starting microVM processors=0x1 memory=0x10000000")
     offsets = [moment.offset for moment in timeline.moments]
     assert offsets == sorted(offsets)
     told = {lane: [moment.text for moment in timeline.moments if moment.lane == lane] for lane in lanes(report)}

@@ -299,7 +299,7 @@ def test_a_pause_that_nobody_reaches_is_late_and_says_where_the_fakes_are(
         channel.wait_paused("before_bind", SOON(10))
         with pytest.raises(Late, match=f"fake pause after_bind: .* found pid {child.pid} before_bind"):
             channel.wait_paused("after_bind", SOON(0.05))
-    with pytest.raises(Late, match=f"found pid {child.pid} gone, its own words are in the log .* below state/"):
+    with pytest.raises(Late, match=f"found pid {child.pid} gone; its own words are in the log .* below state/"):
         channel.wait_paused("after_bind", SOON(0.05))
 
 

@@ -179,3 +179,22 @@ def test_an_upward_arrow_is_found(tmp_path: Path) -> None:
     )
     assert run.returncode != 0
     assert "BROKEN" in run.stdout
+
+
+def bare_unpackings(path: str, text: str) -> list[str]:
+    """Places of a scenario that would fail with an error of Python's where a witness has something to say."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(one, ast.Tuple) and len(one.elts) == 1 for one in node.targets
+        ):
+            found.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith((".vms()", ".look()", ".vmms()")):
+            found.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+    return found
+
+
+def test_a_scenario_that_wants_one_vmm_says_so_to_a_witness() -> None:
+    wrong = "(vm,) = world.vmm.vms()\nlast = world.vmm.vms()[-1]\n"
+    assert len(bare_unpackings("seeded", wrong)) == 2
+    assert [item for path in sources("scenarios") for item in bare_unpackings(path.name, path.read_text())] == []

@@ -43,7 +43,9 @@ class Site:
         self.images = images.unpack(os.path.join(root, "images"))
         side = os.path.join(root, "side.json")
         Path(side).write_text("{}")
-        self.command = python.write_launcher(os.path.join(root, "vmm.py"), side_file=side, token=NAME)
+        self.command = python.write_launcher(
+            os.path.join(root, "vmm.py"), side_file=side, token=NAME, traces=os.path.join(root, "x.")
+        )
         self.orchestrator = Orchestrator(os.path.join(root, "s"))
 
     def request(self, **more: object) -> SandboxRequest:
