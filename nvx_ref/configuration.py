@@ -44,11 +44,14 @@ from nvx_ref.plan import (
     plan_mappings,
     plan_network,
     plan_shares,
+    prepare,
 )
 from nvx_ref.platform import words as commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from nvx_ref.plan import PreparedLaunch
 
 _Word = TypeVar("_Word", ImageFormat, Hypervisor, GuestKind)
 _FAULTS = (msgspec.MsgspecError, RecursionError, ValueError)
@@ -85,6 +88,16 @@ class SandboxConfiguration(
             state=state,
             distro=self.distro.path if self.distro else None,
             scratch=self.scratch.path if self.scratch else None,
+        )
+
+    def prepare(self, state: str) -> PreparedLaunch:
+        """Check the inputs of a launch by metadata and open them (:func:`nvx_ref.plan.prepare`).
+
+        Args:
+            state: Its state directory, which no export may reach.
+        """
+        return prepare(
+            self.plan, self.artifacts, distro=self.distro, scratch=self.scratch, protected=self.protected(state)
         )
 
     def protected(self, state: str) -> tuple[Protected, ...]:

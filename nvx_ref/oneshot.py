@@ -16,7 +16,7 @@ from nvx_ref import supervisor
 from nvx_ref.deadline import MAX_SECONDS, Deadline
 from nvx_ref.errors import LaunchFailed
 from nvx_ref.images import read_identity
-from nvx_ref.plan import Budget, Lifecycle, explain, prepare
+from nvx_ref.plan import Budget, Lifecycle, explain
 from nvx_ref.plan.argv import Endpoints, Files, render
 from nvx_ref.steps import ignore
 from nvx_ref.store import Store, names
@@ -119,13 +119,7 @@ def _boot(
     output: Callable[[Stream, bytes], None],
 ) -> int | None:
     identity = read_identity(configuration.artifacts)
-    with prepare(
-        configuration.plan,
-        configuration.artifacts,
-        distro=configuration.distro,
-        scratch=configuration.scratch,
-        protected=configuration.protected(locked.path),
-    ) as prepared:
+    with configuration.prepare(locked.path) as prepared:
 
         def command(endpoint: str) -> supervisor.VmmCommand:
             built = prepared.command(endpoint=endpoint, report=report)

@@ -18,7 +18,7 @@ from nvx_ref.deadline import MAX_SECONDS, Deadline
 from nvx_ref.images import check_binding, check_scratch, read_identity
 from nvx_ref.nvxc import GuestRefused
 from nvx_ref.outcome import decode_outcome
-from nvx_ref.plan import check_exports, prepare
+from nvx_ref.plan import check_exports
 from nvx_ref.steps import Step, ignore
 from nvx_ref.store import RuntimeIdentity, Store, names
 from nvx_ref.verdicts import (
@@ -144,13 +144,7 @@ class Orchestrator:
             require_stopped(found, locked.path)
             self._observe(Step.START_RECOVERED)
             identity = read_identity(configuration.artifacts)
-            with prepare(
-                configuration.plan,
-                configuration.artifacts,
-                distro=configuration.distro,
-                scratch=configuration.scratch,
-                protected=configuration.protected(locked.path),
-            ) as prepared:
+            with configuration.prepare(locked.path) as prepared:
                 self._observe(Step.START_INPUTS_CHECKED)
                 if self._authorise is not None:
                     self._authorise(configuration)

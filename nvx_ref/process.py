@@ -9,20 +9,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Self
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import Indeterminate, Refused
 from nvx_ref.platform import process
 from nvx_ref.platform.contract import ProcessGone, ProcessIdentity, Unpinnable
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from nvx_ref.deadline import Deadline
     from nvx_ref.platform.contract import Child, Connection, FileId, Pin
 
 __all__ = ["ProcessIdentity", "ProcessRef"]
 
 
-class ProcessRef:
+class ProcessRef(Closing):
     """One process that was verified when this was made, held since; made by the class methods only.
 
     It says nothing to the process by being made, closed or lost.
@@ -105,14 +104,6 @@ class ProcessRef:
         except BaseException:
             pin.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"ProcessRef({self._identity!r})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, NoReturn, final
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import Refused
 from nvx_ref.images.paths import about, kept_path
 from nvx_ref.platform import files
@@ -12,9 +13,6 @@ from nvx_ref.platform.contract import FileKind
 from nvx_ref.platform.descriptors import let_go
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     from nvx_ref.platform.contract import FileSeal
 
 
@@ -24,7 +22,7 @@ class _NoPublicConstructor(type):
 
 
 @final
-class CheckedFile(metaclass=_NoPublicConstructor):
+class CheckedFile(Closing, metaclass=_NoPublicConstructor):
     """An open file that passed its check; it owns the descriptor.
 
     The VMM gets this object, not the path again: whatever is renamed or linked over the path afterwards, the checked
@@ -74,14 +72,6 @@ class CheckedFile(metaclass=_NoPublicConstructor):
         fd, self._fd = self._fd, -1
         if fd >= 0:
             let_go(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if self._fd >= 0:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import Refused
 from nvx_ref.images import check_binding, check_plain, check_scratch
 from nvx_ref.plan.argv import Endpoints, Files, render
@@ -19,8 +20,6 @@ from nvx_ref.store import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
-    from typing import Self
 
     from nvx_ref.images import Artifacts, CheckedFile, DistroBinding, ScratchBinding
     from nvx_ref.plan.hostpaths import Protected
@@ -47,7 +46,7 @@ class Command(msgspec.Struct, frozen=True):
     allowed: tuple[int, ...]
 
 
-class PreparedLaunch:
+class PreparedLaunch(Closing):
     """The checked files of one launch, their allowlist and their command; made by :func:`prepare`.
 
     Hold its context from the check until authenticated Ready or a finished teardown. Leaving it closes every file, on
@@ -119,14 +118,6 @@ class PreparedLaunch:
     def _checked(self) -> list[CheckedFile]:
         checked = (self.distro, self.scratch, self.kernel, self.initramfs)
         return [one for one in checked if one is not None]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def check_command(plan: ColdPlan, artifacts: Artifacts, *, state: str, distro: str | None, scratch: str | None) -> None:

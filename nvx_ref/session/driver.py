@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import Busy, SessionFailed, TimedOut
 from nvx_ref.session.host import Closed, Data, Failed, HostSession, Ready, State
 from nvx_ref.session.record import HEADER, MAX_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from types import TracebackType
 
     from nvx_ref.deadline import Deadline
     from nvx_ref.session.host import Event
@@ -65,7 +65,7 @@ class DuplexTransport(Transport, Protocol):
         ...
 
 
-class SessionDriver:
+class SessionDriver(Closing):
     """Runs one :class:`HostSession` over a transport, which it owns from here on.
 
     One thread may send while another receives; two of a kind take turns. :meth:`close` may come from any thread and
@@ -108,14 +108,6 @@ class SessionDriver:
         self._send_fault: SessionFailed | None = None
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"SessionDriver({self._session.state.value})"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import Malformed
 from nvx_ref.store import claim, names
 from nvx_ref.store.records import MAX_CONFIGURATION, MAX_RECORD, Journal, RuntimeRecord, decode
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from nvx_ref.platform import files
     from nvx_ref.platform.contract import FileId
     from nvx_ref.store.claim import Claim
@@ -21,7 +20,7 @@ CAPABILITY_SIZE = 32
 """The capability's length in bytes."""
 
 
-class Reader:
+class Reader(Closing):
     """An open sandbox directory. Without the lock, what it tells may have changed by the next look.
 
     A context manager; made by :meth:`nvx_ref.store.Store.peek`.
@@ -34,14 +33,6 @@ class Reader:
     def __init__(self, directory: files.Directory, caller: CallerFiles) -> None:
         self.directory = directory
         self.caller = caller
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the directory; idempotent."""

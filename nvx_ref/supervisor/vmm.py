@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from nvx_ref.closing import Closing
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import NvxError
 from nvx_ref.steps import Step
@@ -11,13 +12,12 @@ from nvx_ref.supervisor.results import Forced, Graceful, Stopped, TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from nvx_ref.process import ProcessRef
     from nvx_ref.store import LockedStore, RuntimeRecord
 
 
-class Vmm:
+class Vmm(Closing):
     """A VMM that was verified when this was made, and is held since. Letting go of it says nothing to it.
 
     A context manager; made by :meth:`Starting.commit`, :func:`reattach` and :func:`inspect`.
@@ -44,14 +44,6 @@ class Vmm:
         self._locked = locked
         self._relock = relock
         self._silent = silent
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Vmm({self.record.launch_id}, process {self.record.process.pid})"

@@ -155,7 +155,7 @@ def _alone(configuration: SandboxConfiguration, place: str) -> float:
     directory = tempfile.mkdtemp(dir=place)
     endpoint = os.path.join(directory, "control.sock")
     with (
-        prepare(configuration.plan, configuration.artifacts, distro=configuration.distro) as prepared,
+        configuration.prepare(directory) as prepared,
         open(os.path.join(directory, "log"), "wb") as log,
     ):
         command = prepared.command(endpoint=endpoint, report=os.path.join(directory, "outcome.json"))

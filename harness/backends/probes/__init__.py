@@ -1,7 +1,8 @@
 """Probes: can the hypervisor of a backend run a guest on this machine? Each *runs* something, in its own process.
 
-A probe is a module that also runs as a script, without anything but the standard library: it prints one line, ``ok``
-and what it saw, or ``no`` and why not. A hypervisor that hangs or takes its caller down is an answer like any other.
+A probe is a module with a function ``check()``, which needs nothing but the standard library; `run.py` prints what it
+comes to as one line, ``ok`` and what it saw, or ``no`` and why not. A hypervisor that hangs or takes its caller down is
+an answer like any other.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def probe(name: str, *, limit: float = LIMIT, script: str | None = None) -> Verd
     """
     if (name == "whp") is not (sys.platform == "win32"):
         return Verdict(works=False, reason=f"it takes {'Windows' if name == 'whp' else 'Linux'}")
-    command = python.command(script or os.path.join(HERE, f"{name}.py"))
+    command = python.command(script or os.path.join(HERE, "run.py"), name)
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit, check=False

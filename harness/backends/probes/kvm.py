@@ -14,6 +14,8 @@ import struct
 import sys
 import time
 
+from harness.backends.probes.device import Unfit, open_device
+
 assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
 import fcntl  # noqa: E402
@@ -39,10 +41,6 @@ LONGEST = 0.05
 """Seconds for a million instructions: a processor takes well under one millisecond, an interpreter a second."""
 
 
-class Unfit(Exception):  # noqa: N818 - what it says, not what it is
-    """KVM can't run a guest here; the text says why."""
-
-
 def program(turns: int) -> bytes:
     """Return real-mode code that counts down and halts: two instructions a turn."""
     return b"\x66\xb9" + turns.to_bytes(4, "little") + b"\x66\x49\x75\xfc" + b"\xf4"
@@ -57,7 +55,9 @@ def check() -> str:
     Raises:
         Unfit: A guest can't run.
     """
-    system = _open()
+    system = open_device(
+        DEVICE, absent="load kvm_intel or kvm_amd, or turn on virtualisation", denied="join the group kvm"
+    )
     try:
         if (version := _ask("tell its version", system, GET_API_VERSION)) != API_VERSION:
             raise Unfit(f"{DEVICE} speaks version {version} of its interface, not {API_VERSION}")
@@ -68,17 +68,6 @@ def check() -> str:
             os.close(machine)
     finally:
         os.close(system)
-
-
-def _open() -> int:
-    try:
-        return os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise Unfit(f"there is no {DEVICE} (load kvm_intel or kvm_amd, or turn on virtualisation)") from None
-    except PermissionError:
-        raise Unfit(f"{DEVICE} isn't readable and writable for this user (join the group kvm)") from None
-    except OSError as error:
-        raise Unfit(f"{DEVICE} can't be opened: {error.strerror}") from error
 
 
 def _in_machine(system: int, machine: int) -> str:
@@ -169,16 +158,3 @@ def _ask(what: str, descriptor: int, request: int, argument: bytes | bytearray |
     except OSError as error:
         raise Unfit(f"KVM can't {what}: {error.strerror}") from error
     return result if isinstance(result, int) else 0
-
-
-def main() -> int:
-    """Print the verdict."""
-    try:
-        print("ok", check())
-    except Unfit as reason:
-        print("no", reason)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

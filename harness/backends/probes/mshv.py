@@ -7,6 +7,8 @@ import os
 import struct
 import sys
 
+from harness.backends.probes.device import Unfit, open_device
+
 assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
 import fcntl  # noqa: E402
@@ -21,10 +23,6 @@ CHECK_EXTENSION = 0x4004B800
 CORE_API = 0
 
 
-class Unfit(Exception):  # noqa: N818 - what it says, not what it is
-    """The hypervisor can't run a guest here; the text says why."""
-
-
 def check() -> str:
     """Create a partition.
 
@@ -34,7 +32,7 @@ def check() -> str:
     Raises:
         Unfit: There is none to be had.
     """
-    device = _open()
+    device = open_device(DEVICE, absent="it takes a root partition of the Microsoft hypervisor")
     try:
         partition = fcntl.ioctl(device, CREATE_PARTITION, struct.pack("<QQ", 0, 0))
     except OSError as error:
@@ -45,17 +43,6 @@ def check() -> str:
         return "a partition was created" if _is_descriptor(partition) else "the driver answers"
     finally:
         os.close(device)
-
-
-def _open() -> int:
-    try:
-        return os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise Unfit(f"there is no {DEVICE} (it takes a root partition of the Microsoft hypervisor)") from None
-    except PermissionError:
-        raise Unfit(f"{DEVICE} isn't readable and writable for this user") from None
-    except OSError as error:
-        raise Unfit(f"{DEVICE} can't be opened: {error.strerror}") from error
 
 
 def _older(device: int) -> str:
@@ -74,16 +61,3 @@ def _is_descriptor(number: int | bytes) -> bool:
     except OSError:
         return False
     return True
-
-
-def main() -> int:
-    """Print the verdict."""
-    try:
-        print("ok", check())
-    except Unfit as reason:
-        print("no", reason)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

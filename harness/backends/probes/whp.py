@@ -6,16 +6,14 @@ import ctypes
 import sys
 from typing import Protocol, cast
 
+from harness.backends.probes.device import Unfit
+
 LIBRARY = "WinHvPlatform.dll"
 HYPERVISOR_PRESENT = 0
 PROCESSOR_COUNT = 0x1FFF
 """The code of a partition's property that must be set before it is set up."""
 
 FEATURE = "turn on the Windows feature HypervisorPlatform"
-
-
-class Unfit(Exception):  # noqa: N818 - what it says, not what it is
-    """The platform can't run a guest here; the text says why."""
 
 
 class Platform(Protocol):
@@ -42,11 +40,11 @@ class Platform(Protocol):
         ...
 
 
-def check(platform: Platform) -> str:
+def check(platform: Platform | None = None) -> str:
     """Ask for the capability, then set up a partition of one processor and delete it.
 
     Args:
-        platform: The library.
+        platform: The library; this system's own if None.
 
     Returns:
         What was seen, for people.
@@ -54,6 +52,7 @@ def check(platform: Platform) -> str:
     Raises:
         Unfit: A guest can't run.
     """
+    platform = platform or _load()
     present, written = ctypes.c_uint32(0), ctypes.c_uint32(0)
     code = platform.WHvGetCapability(HYPERVISOR_PRESENT, ctypes.byref(present), 4, ctypes.byref(written))
     if code:
@@ -85,16 +84,3 @@ def _load() -> Platform:
         return cast("Platform", ctypes.WinDLL(LIBRARY))
     except OSError:
         raise Unfit(f"{LIBRARY} isn't there ({FEATURE})") from None
-
-
-def main() -> int:
-    """Print the verdict."""
-    try:
-        print("ok", check(_load()))
-    except Unfit as reason:
-        print("no", reason)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

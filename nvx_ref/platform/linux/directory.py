@@ -7,8 +7,8 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import AlreadyExists, Malformed, NotFound, Refused
 from nvx_ref.platform.contract import FileId, FileKind, FileStat
 from nvx_ref.platform.failures import failure
@@ -16,9 +16,6 @@ from nvx_ref.platform.failures import failure
 assert sys.platform == "linux"
 
 from nvx_ref.platform.descriptors import let_go
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 PRIVATE_FILE = 0o600
 
@@ -72,7 +69,7 @@ def sync_directory(fd: int) -> None:
             raise
 
 
-class Directory:
+class Directory(Closing):
     """See :class:`nvx_ref.platform.contract.Directory`; made by ``open_private`` and ``create_private``."""
 
     __slots__ = ("_fd", "_id", "_path")
@@ -91,14 +88,6 @@ class Directory:
     def id(self) -> FileId:
         """Which directory it is."""
         return self._id
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # A reader that lost its directory to an exception must not also lose a descriptor.

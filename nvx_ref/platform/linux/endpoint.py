@@ -10,8 +10,9 @@ import sys
 import time
 from _thread import allocate_lock
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from nvx_ref.closing import Closing
 from nvx_ref.deadline import POLL_INTERVAL, Deadline
 from nvx_ref.errors import Refused, SessionFailed, TimedOut, VmmExited
 from nvx_ref.platform.contract import ProcessGone, Unpinnable
@@ -25,7 +26,6 @@ from nvx_ref.platform.linux.waiting import pause, wait_for
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Generator
-    from types import TracebackType
 
 NAME = "control.sock"
 MAX_PATH = 107
@@ -144,7 +144,7 @@ def _try_connect(endpoint: str) -> socket.socket | None:
     return connection
 
 
-class Connection:
+class Connection(Closing):
     """See :class:`nvx_ref.platform.contract.Connection`; made by :func:`connect`.
 
     Args:
@@ -162,14 +162,6 @@ class Connection:
         self._lock = allocate_lock()
         self._users = 0
         self._closing = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(self, data: bytes, deadline: Deadline) -> None:
         """Send all the bytes."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import select
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from nvx_ref.closing import Closing
 from nvx_ref.deadline import POLL_INTERVAL, Deadline
 from nvx_ref.platform.contract import FileId, ProcessGone, ProcessIdentity, Unpinnable
 
@@ -17,9 +18,6 @@ from nvx_ref.platform.linux import children, pidfd, procfs
 from nvx_ref.platform.linux.directory import identify
 from nvx_ref.platform.linux.procfs import boot_identity, exited_by_number, pid_namespace
 from nvx_ref.platform.linux.waiting import pause, wait_for
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = [
     "ENDED_BY_FORCE",
@@ -38,7 +36,7 @@ ENDED_BY_FORCE = -9
 """The exit status of a process that this one has ended: ``SIGKILL``'s."""
 
 
-class Pin:
+class Pin(Closing):
     """See :class:`nvx_ref.platform.contract.Pin`.
 
     Args:
@@ -94,14 +92,6 @@ class Pin:
     def of_child(cls, own: children.OwnChild) -> Self:
         """Pin a child that this process spawned, whether or not it has ended."""
         return cls(own.pid, own.duplicate(), own)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

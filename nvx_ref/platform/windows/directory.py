@@ -9,8 +9,9 @@ import errno
 import msvcrt
 import os
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import AlreadyExists, Malformed, Refused
 from nvx_ref.platform.contract import FileKind, FileStat
 from nvx_ref.platform.failures import failure
@@ -20,8 +21,6 @@ assert sys.platform == "win32"
 from nvx_ref.platform.windows import handles, native, security
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from nvx_ref.platform.contract import FileId
 
 LOOK = native.READ_CONTROL | native.FILE_READ_ATTRIBUTES
@@ -29,7 +28,7 @@ _CHUNK = 1 << 20
 _FORBIDDEN = frozenset('/\\:*?"<>|\0')
 
 
-class Directory:
+class Directory(Closing):
     """See :class:`nvx_ref.platform.contract.Directory`; made by ``open_private`` and ``create_private``.
 
     Its handle shares everything, deletion included, so whoever holds a directory keeps nobody from removing it.
@@ -55,14 +54,6 @@ class Directory:
     def id(self) -> FileId:
         """Which directory it is."""
         return self._id
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

@@ -7,8 +7,9 @@ import os
 import sys
 from _thread import allocate_lock
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import SessionFailed, TimedOut, VmmExited
 from nvx_ref.platform.contract import ProcessGone, Unpinnable
 from nvx_ref.platform.failures import describe, failure
@@ -24,7 +25,6 @@ from nvx_ref.platform.windows.waiting import pause, wait_for_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from types import TracebackType
 
 PREFIX = "//./pipe/openvmm-microvm-"
 """What OpenVMM takes as a control endpoint on Windows (openvmm 1.4)."""
@@ -103,7 +103,7 @@ class _Write:
         self.running, _ = _winapi.WriteFile(handle, data, overlapped=True)
 
 
-class Connection:
+class Connection(Closing):
     """See :class:`nvx_ref.platform.contract.Connection`; made by :func:`connect`.
 
     Args:
@@ -121,14 +121,6 @@ class Connection:
         self._closing = False
         self._write: _Write | None = None
         self._closed: int = native.create_event(None, True, False, None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(self, data: bytes, deadline: Deadline) -> None:
         """Send all the bytes."""

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Self
 
+from nvx_ref.closing import Closing
 from nvx_ref.errors import Refused
 from nvx_ref.platform.contract import MAX_PID, ProcessGone, ProcessIdentity, Unpinnable
 from nvx_ref.platform.failures import describe, failure
@@ -18,8 +19,6 @@ from nvx_ref.platform.windows.system import boot_identity, creation_of
 from nvx_ref.platform.windows.waiting import is_signalled, pause, wait_for_any
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from nvx_ref.deadline import Deadline
     from nvx_ref.platform.contract import FileId
 
@@ -42,7 +41,7 @@ ENDED_BY_FORCE = 1
 _LOOK = native.PROCESS_QUERY_LIMITED | native.SYNCHRONIZE
 
 
-class Pin:
+class Pin(Closing):
     """See :class:`nvx_ref.platform.contract.Pin`.
 
     While the handle is open the kernel keeps the process object, and with it the number, also after the exit.
@@ -88,14 +87,6 @@ class Pin:
         if not native.duplicate_handle(me, self._held(), me, ctypes.byref(found), 0, False, same_access):
             raise _unreadable(native.last_error(), self._pid)
         return type(self)(self._pid, found.value, full=self._full)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()
