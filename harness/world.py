@@ -180,9 +180,10 @@ class World:
         """Return a deadline, by default for one operation."""
         return self.clock.after(self.backend.phase if seconds is None else seconds)
 
-    def patience(self, seconds: float) -> float:
-        """Return how many seconds an operation is given that is to fail at its deadline, once the guest is up."""
-        return seconds + self.backend.boot
+    def patience(self, seconds: float, *, up: bool = True) -> float:
+        """Return the seconds of an operation that is to fail at its deadline, with the guest up before that or not."""
+        boot = self.backend.boot if up else self.backend.boot / 3
+        return seconds + boot * self._settings.timeout_scale
 
     def until(self, look: Callable[[], bool], seconds: float | None = None) -> bool:
         """Look again and again at what nothing announces; return the last answer."""

@@ -10,6 +10,8 @@ from harness.sandbox import Sandbox
 from harness.world import World
 
 ROLES = ("distro", "scratch", "kernel", "initrd")
+SPOILT = 1 << 16
+"""Bytes at the beginning of a decoy that are of no image, kernel or archive."""
 
 
 class Files:
@@ -41,6 +43,16 @@ class Files:
             self.world.remove(path)
         shutil.copyfile(self._sources[role], path)
         os.chmod(path, 0o600 if role == "scratch" else 0o444)
+        return path
+
+    def decoy(self, role: str) -> str:
+        """Make a file of the same length that nothing boots from, and return its path."""
+        path = self.copy(role, "decoy")
+        mode = os.stat(path).st_mode & 0o777
+        os.chmod(path, 0o600)
+        with open(path, "r+b") as file:
+            file.write(b"\xff" * min(SPOILT, os.path.getsize(path)))
+        os.chmod(path, mode)
         return path
 
     def _show(self, path: str, name: str) -> None:

@@ -38,12 +38,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 OTHERS_CALLS = "its cells are named after files and calls of the bundled reference"
 
 
-def require_sweeps(backend: Backend) -> None:
-    """Skip where VMMs can't be started by the hundred."""
-    if reason := backend.lacks(SWEEP):
-        pytest.skip(f"{backend.name}: {reason}")
-
-
 def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
     request.node.user_properties += sweep.told(tally)
     if tally.failures:
@@ -52,10 +46,7 @@ def judge(sweep: Sweep, tally: Tally, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.case("T10", "T11", "T12", "T17", "T19", "T45")
 @pytest.mark.spec("card.1")
-def test_a_crash_anywhere_leaves_what_its_step_allows(
-    sweep: Sweep, part: Part, backend: Backend, request: pytest.FixtureRequest
-) -> None:
-    require_sweeps(backend)
+def test_a_crash_anywhere_leaves_what_its_step_allows(sweep: Sweep, part: Part, request: pytest.FixtureRequest) -> None:
     try:
         tally = sweep.run(part)
     except Unavailable as missing:
@@ -64,7 +55,8 @@ def test_a_crash_anywhere_leaves_what_its_step_allows(
 
 
 def test_every_step_has_a_crash_case(sweep: Sweep, backend: Backend) -> None:
-    require_sweeps(backend)
+    if reason := backend.lacks(SWEEP):
+        pytest.skip(f"{backend.name}: {reason}")
     try:
         sweep.require_every_step()
     except Unavailable as missing:

@@ -133,7 +133,7 @@ def test_a_failed_start_is_torn_down_whatever_failed(world: World) -> None:
     box.provision(program)
     for what, (knobs, category, status, names) in FAILURES.items():
         _knobs(world, knobs)
-        late: dict[str, object] = {"timeout": world.patience(1)} if "never_attaches" in knobs else {}
+        late: dict[str, object] = {"timeout": world.patience(1, up=False)} if "never_attaches" in knobs else {}
         answer = box.fail(program, "start", "LaunchFailed", {**box.named(), **late})
         world.expect(f"{what}: category and status", expected=(category, status), found=_said(answer))
         world.processes.none(what, world.soon())

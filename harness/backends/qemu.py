@@ -52,7 +52,7 @@ class Qemu:
         self.accelerator = accelerator
         fast = accelerator == "kvm"
         self.phase = 30.0 if fast else 180.0
-        self.boot = 5.0 if fast else 30.0
+        self.boot = 5.0 if fast else 20.0
         self._artifacts: dict[str, Artifacts] = {}
         self._machine = {
             "qemu": str(tools.find(tools.EMULATOR)),
@@ -64,7 +64,7 @@ class Qemu:
         """A guest of its own can't be held from outside, nor made to speak nonsense, and takes its time."""
         kind, _, name = need.partition(":")
         if need == SWEEP:
-            return "an emulated machine boots for seconds: of the crash cells it takes those that are really started"
+            return "guests boot for seconds: each step with a VMM is crashed at once"
         if f"{kind}:" == PAUSE and name.partition("#")[0] in GUEST_POINTS:
             return f"a real guest can't be held at {name}"
         if f"{kind}:" == KNOB and name in MODEL_KNOBS:

@@ -80,6 +80,7 @@ class Stage:
         world: Its world.
         box: Its sandbox.
         program: The orchestrator of the moment.
+        ending: Whether the operation that crashed had asked its VMM to end, or signalled it.
     """
 
     def __init__(self, bench: Bench, scene: Scene, where: str) -> None:
@@ -92,7 +93,7 @@ class Stage:
         self.orchestrators = 1
         self._gated = False
         self._released = False
-        self._ending = False
+        self.ending = False
 
     def _orchestrator(self) -> Program:
         return self.world.orchestrator(self.bench.source)
@@ -151,12 +152,12 @@ class Stage:
             self._release()
         self.program.crashed(running, at, way, self.world.soon())
         steps = [hit.step for hit in running.steps]
-        self._ending = not ENDING.isdisjoint(steps)
+        self.ending = not ENDING.isdisjoint(steps)
         return steps
 
     def again(self, leave: tuple[str, int] | None = None) -> Ended:
         """Have another orchestrator do what is asked for after a crash, to its end or until it crashes as well."""
-        if self._ending:
+        if self.ending:
             # A VMM that was asked or signalled ends in its own time. What the next one meets must not depend on that.
             self.world.processes.none(f"{self.where}, then the end of its VMM", self.world.soon())
         self.world.vmm.configure()

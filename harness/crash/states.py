@@ -158,6 +158,13 @@ class Allowed:
         """Return the steps of a scene of which anything is said."""
         return [*self._scenes[scene]]
 
+    def with_vmm(self, scene: str) -> list[str]:
+        """Return the steps of a scene from the first one on at which there may be a VMM."""
+        whole = self.steps(scene)
+        said = [" ".join((*self._patterns(scene, step, AT), *self._patterns(scene, step, LATER))) for step in whole]
+        first = next((place for place, text in enumerate(said) if "vmm" in text), len(whole))
+        return [step for step in whole[first:] if "." in step]
+
     def knows(self, scene: str, step: str) -> bool:
         """Tell whether anything is said of a step."""
         return step in self._scenes.get(scene, {}) or step in self._scenes.get(RECOVERY, {})

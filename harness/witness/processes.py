@@ -160,12 +160,12 @@ class Processes:
         return found[0]
 
     def none(self, where: str, deadline: Deadline) -> None:
-        """Wait until no VMM is alive.
+        """Wait until no VMM is alive, nor a worker that it ran its guest in, which may need a moment more.
 
         Raises:
             Late: One still is at the deadline.
         """
-        while found := self.vmms():
+        while found := [one for one in self.look() if one.is_vmm or "child of a VMM" in one.reasons]:
             if not found[0].pin.wait(deadline):
                 raise Late(where, expected="no VMM alive", found=described(found))
             _reap(found[0])

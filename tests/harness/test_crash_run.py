@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from harness import python
 from harness.backends import load
 from harness.crash import run as runner
 from harness.crash.cells import parse
-from harness.crash.plan import CALLS, EVENTS, Part
+from harness.crash.plan import CALLS, EVENTS, STEPS, Part
+from harness.crash.scenes import SCENES
 from harness.crash.sweep import Sweep, Tally, golden_path, open_bench, options_of
-from harness.errors import Finding, Unavailable
+from harness.errors import Finding, Unavailable, Unsupported
 from harness.settings import Settings, session_directory
 from tests.harness.seeded import ROOT, faulty, seed
 from tests.harness.stubs import orchestrator_script
@@ -152,6 +153,30 @@ def test_a_replay_names_what_the_run_was_told() -> None:
     settings = Settings(backend="kvm", orchestrator="mine --json")
     assert options_of(settings, started=True) == ("--backend", "kvm", "--orchestrator", "mine --json")
     assert options_of(Settings(), started=True) == ("--started",)
+
+
+def test_where_guests_boot_for_seconds_each_step_with_a_vmm_is_crashed_at_once(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = sweep._bench.backend
+    monkeypatch.setattr(backend, "lacks", lambda need: "too slow" if need == "sweep" else None)
+    ran: list[str] = []
+    with monkeypatch.context() as seen:
+        seen.setattr(sweep, "cell", lambda planned: ran.append(str(planned.cell)) or runner.Result(str(planned.cell)))
+        for scene in SCENES:
+            with suppress(Unsupported):
+                sweep.run(Part(scene, STEPS))
+    steps = [cell.rpartition("/")[2].removesuffix("#1") for cell in ran]
+    assert len(set(steps)) == len(steps)
+    assert {"start.spawned", "start.journal_removed", "stop.requested", "stop.forced", "recover.terminated"} < {*steps}
+    assert "failed_start.abandoned" in steps
+    assert not [step for step in steps if step.startswith(("provision.", "removal."))]
+    assert {cell.split("/")[1] for cell in ran} == {"exit", "kill"}
+    for part, said in ((Part("provision", STEPS), "provision has none"), (Part("start", CALLS), "too slow$")):
+        with pytest.raises(Unsupported, match=said):
+            sweep.run(part)
+    tally = sweep.run(Part("forced-stop", STEPS))
+    assert (tally.points, tally.fired, tally.failures) == (1, 1, [])
 
 
 def test_an_orchestrator_that_reports_no_events_is_not_swept_there(tmp_path: Path) -> None:
