@@ -185,6 +185,7 @@ class _Run:
         # What the golden says of these steps of the scene is allowed now.
         self._steps: list[str] = []
         self._by_golden = stage.keeps_store and bool(stage.hello.steps)
+        self._was_alive = False
 
     def whole(self) -> bool:
         """Run it; tell whether another call than the cell's was hit, so that it says nothing."""
@@ -292,13 +293,14 @@ class _Run:
         kinds = (RESTART,) if self._cell.then is None else (RESTART, AGAIN)
         state = states.observe(stage, where)
         self._check(self._cell.scene, self._steps, f"{verdict}: {state}", where=where, kinds=kinds)
-        # One that was asked to end may do so between the verdict and the look.
-        if verdict == LIVE and not state.vmms and not stage.ending:
+        if verdict == LIVE and not state.vmms and not self._was_alive:
             raise Finding(where, expected="a VMM alive, as the verdict says", found="none")
         return verdict
 
     def _verdict(self) -> str:
         stage = self._stage
+        # One that was asked to end may do so between the verdict and the look, but ran when the verdict was asked for.
+        self._was_alive = stage.ending and bool(stage.world.processes.vmms())
         answer = stage.program.call("reattach", stage.box.named(), stage.world.soon())
         return str(answer.result.get("verdict")) if answer.ok else answer.code
 
