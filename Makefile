@@ -83,7 +83,7 @@ goldens: $(STAMP) ## Rewrite the goldens; read the difference before you commit 
 
 qemu: $(STAMP) ## Build a real Linux guest and run a selection of the scenarios on it, under QEMU
 	$(BIN)/nvx-harness setup qemu
-	$(BIN)/python -m pytest $(QEMU_TESTS) --backend qemu -n $(JOBS) -o faulthandler_timeout=0
+	$(BIN)/python -m pytest $(QEMU_TESTS) --backend qemu -n $(JOBS)
 
 wine: ## Run the Windows half under Wine: CPython for Windows, built from nothing the first time
 	PYTHON=$(PYTHON) ci/wine/lane test $(WINE_TESTS) -k '$(WINE_ONLY)' -n $(JOBS) --timeout-scale 4 -q

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from harness import guests
+from harness.live import SAID, shown
 from harness.platform import as_text, system_name
 from harness.sharding import Slice
 from harness.stories import clean
@@ -49,7 +50,8 @@ def finish(item: pytest.Item, report: pytest.TestReport, world: World | None, *,
     """
     if world is not None:
         if when == "call" and item.get_closest_marker("crash"):
-            crashes: list[dict[str, object]] = [{"cell": cell, "replay": _replay(item)} for cell in world.crashes()]
+            again = _replay(item.config, item.nodeid)
+            crashes: list[dict[str, object]] = [{"cell": cell, "replay": again} for cell in world.crashes()]
             figures = world.crash_figures(violated=report.failed)
             report.user_properties += [(FIGURES, figures), (CRASHES, crashes)]
         _keep(item, report, world, when=when)
@@ -66,12 +68,13 @@ def finish(item: pytest.Item, report: pytest.TestReport, world: World | None, *,
 
 def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: str) -> None:
     """Keep the evidence of a failed scenario, and have its report say where it is and how to run it again."""
-    from harness.runs import as_data, shown
+    from harness import runs
 
     evidence = world.keep() if report.failed else ""
     # What a failure says may hold what nobody may read.
     reason = clean(reason_of(report), world.evidence.redact, limit=None)
     told = world.runs.told() if report.failed else []
+    again = _replay(item.config, item.nodeid)
     if report.failed:
         report.user_properties.append((STORY, world.story(reason)))
     for name, value in report.user_properties:
@@ -79,25 +82,25 @@ def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: s
             facts = cast("dict[str, object]", value)
             facts["evidence"] = evidence
             facts["reason"] = reason
-            facts["replay"] = _replay(item) if report.failed else ""
-            facts["vmms"] = as_data(told)
+            facts["replay"] = again if report.failed else ""
+            facts["vmms"] = runs.as_data(told)
             facts["figures"] = dict(world.figures)
             facts["unseen"] = list(dict.fromkeys(world.unseen))
             facts["guests"] = guests.found(world.vmm) if when == "call" else []
             facts["commandLine"] = world.command_line() if when == "call" else {}
     if not report.failed:
         return
-    text = "\n".join([*shown(told), f"evidence: {evidence}", f"replay:   {_replay(item)}"])
+    text = "\n".join([*runs.shown(told), f"evidence: {evidence}", f"replay:   {again}"])
     if hasattr(report.longrepr, "addsection"):
         report.longrepr.addsection(f"scenario, {when}", text)  # type: ignore[union-attr] # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportOptionalMemberAccess]
     else:
         report.longrepr = f"{report.longrepr}\n{text}"
 
 
-def _replay(item: pytest.Item) -> str:
-    words = ["pytest", item.nodeid, "--backend", str(item.config.getoption("backend") or "fake")]
+def _replay(config: pytest.Config, node: str) -> str:
+    words = ["pytest", node, "--backend", str(config.getoption("backend") or "fake")]
     for option in ("artifacts", "openvmm", "orchestrator"):
-        value: str | None = item.config.getoption(option)
+        value: str | None = config.getoption(option)
         words += [f"--{option}", value] if value else []
     return as_text(words)
 
@@ -116,7 +119,8 @@ class Collector:
         self._config = config
         self._slice = Slice(settings.shard)
         self._line: Line | None = None
-        self._fault = ""
+        self._judged = False
+        self._faults: list[str] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -133,14 +137,40 @@ class Collector:
         self._slice.whole.update(told.get(WHOLE, []))
         self._slice.own.update(told.get(OWN_PART, []))
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        """Keep the evidence of a test whose worker died in it, and say where it is and how to run it again."""
+        from harness.lost import found
+
+        facts = found(self._settings.directory, crashitem)
+        if not facts:
+            return
+        facts["replay"] = _replay(self._config, crashitem)
+        facts["reason"] = reason_of(report)
+        setattr(report, FACTS, [(PROPERTY, facts)])
+        report.longrepr = f"{report.longrepr}\nevidence: {facts['evidence']}\nreplay:   {facts['replay']}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Have what is only to be shown count for nothing."""
+        return ("", "", "") if hasattr(report, SAID) else None
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether this run is no part of another: a part may well hold nothing but what can't run here."""
+        return self._settings.shard.count == 1
+
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take one phase of one test."""
+        if shown(self._config, report):
+            return
         facts: Facts = getattr(report, FACTS, [])
+        self._judged |= report.failed or (report.when == "call" and (report.passed or hasattr(report, "wasxfail")))
         if report.when == "call":
             self._show(dict(facts))
-        if report.when not in {"setup", "call", "teardown"} and self.table:
-            self.table.lose(report.nodeid, self._settings.backend, reason_of(report))
+        if report.when not in {"setup", "call", "teardown"} and (self.table or facts):
+            self.table.lose(report.nodeid, self._settings.backend, reason_of(report), facts)
         elif report.when == "call" or not report.passed:
             self.table.take(facts, report.outcome, reason_of(report))
         self.table.spend(facts, report.duration)
@@ -170,6 +200,9 @@ class Collector:
         if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._slice.whole:
             # A part may be empty: what was selected belongs to the others.
             session.exitstatus = pytest.ExitCode.OK
+        if self.table and not self._judged and session.exitstatus == pytest.ExitCode.OK and self._is_whole:
+            self._faults.append("every test was skipped, so nothing was judged; the table says why")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if path is not None:
             self._write(path, session)
         directory = self._settings.directory
@@ -190,7 +223,7 @@ class Collector:
             with open(path, "wb") as file:
                 file.write(text)
         except OSError as error:
-            self._fault = f"--nvx-report: {path} can't be written: {error.strerror}"
+            self._faults.append(f"--nvx-report: {path} can't be written: {error.strerror}")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -199,8 +232,8 @@ class Collector:
             terminalreporter.section(f"scenarios on {self._settings.backend}{system_name()}")
             for line in self.table.lines():
                 terminalreporter.write_line(line)
-        if self._fault:
-            terminalreporter.write_line(f"error: {self._fault}", red=True)
+        for fault in self._faults:
+            terminalreporter.write_line(f"error: {fault}", red=True)
 
 
 def reason_of(report: pytest.TestReport) -> str:

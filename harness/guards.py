@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from harness.world import World
 
 TABLE = "/proc/self/fd"
+
+LIMIT = 120.0
+"""Seconds that a whole test may take where nothing else is said."""
+
+REAL = 7.5
+"""How many times as long a test may take whose guests are real."""
+
+DUMP = pytest.StashKey[int]()
 
 
 def descriptors() -> dict[int, str]:
@@ -38,13 +47,46 @@ def kept_open(before: dict[int, str]) -> list[str]:
     ]
 
 
-def bound(item: pytest.Item) -> None:
-    """Have a scenario that takes too long fail by itself, with its evidence, instead of ending the whole run."""
-    if not hasattr(signal, "SIGALRM") or not item.config.pluginmanager.hasplugin("timeout"):
+def bound(item: pytest.Item, *, slow: bool, scale: float) -> None:
+    """Have a scenario that takes too long fail by itself, with its evidence, instead of ending the whole run.
+
+    Args:
+        item: The scenario.
+        slow: Whether its guests are real: each phase has a deadline of its own then, which says more than the end of
+            the whole test.
+        scale: `--timeout-scale`.
+    """
+    if not item.config.pluginmanager.hasplugin("timeout"):
         return
     known = item.get_closest_marker("timeout")
-    limits = known.args if known is not None else ()
-    item.add_marker(pytest.mark.timeout(*limits, method="signal"), append=False)
+    usual = item.config.getoption("timeout", None) or os.environ.get("PYTEST_TIMEOUT") or item.config.getini("timeout")
+    given = known.args[0] if known is not None and known.args else usual or (LIMIT if slow else None)
+    limits = [] if given is None else [float(str(given)) * patience(slow=slow, scale=scale)]
+    method = {"method": "signal"} if hasattr(signal, "SIGALRM") else {}
+    if limits or method:
+        item.add_marker(pytest.mark.timeout(*limits, **method), append=False)
+
+
+def patience(*, slow: bool, scale: float) -> float:
+    """Return how many times as long as elsewhere a whole test may take: never less."""
+    return max(1.0, scale) * (REAL if slow else 1.0)
+
+
+def open_dump(config: pytest.Config) -> None:
+    """Keep where stacks go, before the output of tests is caught."""
+    output = sys.__stderr__
+    if output is not None and config.pluginmanager.hasplugin("faulthandler"):
+        config.stash[DUMP] = kept = os.dup(output.fileno())
+        config.add_cleanup(lambda: os.close(kept))
+
+
+def postpone_dump(item: pytest.Item, *, slow: bool, scale: float) -> None:
+    """Have the stacks of a scenario that is given longer dumped that much later, too: before that it isn't stuck."""
+    seconds = float(str(item.config.getini("faulthandler_timeout") or 0)) * patience(slow=slow, scale=scale)
+    if seconds and DUMP in item.config.stash:
+        import faulthandler  # noqa: PLC0415 - for a scenario
+
+        faulthandler.dump_traceback_later(seconds, file=item.config.stash[DUMP])
 
 
 def is_late(raised: pytest.ExceptionInfo[BaseException]) -> bool:

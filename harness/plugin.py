@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -23,6 +24,7 @@ from harness.table import GROUPS, PROPERTY, words
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from contextlib import AbstractContextManager
 
     from harness.backends.contract import Backend
     from harness.crash.sweep import Sweep
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 SETTINGS = pytest.StashKey[Settings]()
 WORLD = pytest.StashKey["World"]()
 
-SLOW = {"kvm": 900, "mshv": 900, "whp": 900, "qemu": 900}
-"""Seconds that a whole test may take where guests are real."""
+SLOW = frozenset({"kvm", "mshv", "whp", "qemu"})
+"""The backends whose guests are real."""
 
 MARKERS = {
     "c3": "image-backed cold boot",
@@ -86,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
         shard=sharding.parse(str(config.getoption("shard"))),
     )
     config.pluginmanager.register(Collector(settings, config), "nvx-collector")
+    guards.open_dump(config)
     if fault := _fault(settings, chosen=chosen is not None, report=config.getoption("nvx_report")):
         raise pytest.UsageError(fault)
 
@@ -118,16 +121,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 "clauses": _ids(item, "spec"),
             }
             item.user_properties.append((PROPERTY, cell))
-            guards.bound(item)
-            if config.pluginmanager.has_plugin("timeout") and settings.backend in SLOW:
-                # Each phase has its own deadline, which says more than the end of the whole test.
-                item.add_marker(pytest.mark.timeout(SLOW[settings.backend]), append=False)
+            guards.bound(item, slow=settings.backend in SLOW, scale=settings.timeout_scale)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     """Skip a scenario whose fixtures already need what the backend can't do."""
-    del item
+    if any(name == PROPERTY for name, _ in item.user_properties):
+        settings = item.config.stash[SETTINGS]
+        guards.postpone_dump(item, slow=settings.backend in SLOW, scale=settings.timeout_scale)
     try:
         return (yield)
     except Unsupported as reason:
@@ -199,9 +201,10 @@ def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
     node = cast("pytest.Item", request.node)  # untyped before pytest 9.2
     stale.claim(settings.directory)
     before = guards.descriptors()
-    here = node.stash[WORLD] = World(settings, backend, label=node.name, live=live(request.config))
+    here = node.stash[WORLD] = World(settings, backend, label=node.name, live=live(node))
     try:
-        yield here
+        with _noted(node, here):
+            yield here
     finally:
         left = here.close()
         if not left and not here.failed and (kept := guards.kept_open(before)):
@@ -307,6 +310,16 @@ def _sweep(item: pytest.Item) -> str:
     left = world.sweep()
     world.failed |= bool(left)
     return left
+
+
+def _noted(item: pytest.Item, world: World) -> AbstractContextManager[None]:
+    """Note where a test is whose worker may die in it."""
+    facts = [value for name, value in item.user_properties if name == PROPERTY]
+    if not _worker_input(item.config) or not facts:
+        return nullcontext()
+    from harness.lost import noted
+
+    return noted(world, item.config.stash[SETTINGS].directory, cast("dict[str, object]", facts[0]))
 
 
 def _ids(item: pytest.Item, marker: str) -> list[str]:

@@ -125,15 +125,19 @@ class Table:
                 node = str(cast("dict[str, object]", value)["node"])
                 self._seconds[node] = self._seconds.get(node, 0.0) + seconds
 
-    def lose(self, node: str, backend: str, reason: str) -> None:
+    def lose(self, node: str, backend: str, reason: str, properties: Iterable[tuple[str, object]] = ()) -> None:
         """Take a test whose worker died in it, which ends the run; what it would have said of itself is lost.
 
         Args:
             node: Its id.
             backend: The backend of the run.
             reason: What is known.
+            properties: What its worker had noted of it, if it had.
         """
         self.cut = True
+        if known := dict(properties).get(PROPERTY):
+            self._note(_cell(cast("dict[str, object]", known)), "failed", reason)
+            return
         function = node.partition("[")[0].rpartition("::")[2]
         self._note(Cell(node=node, scenario=words(function), groups=[], backend=backend), "failed", reason)
 

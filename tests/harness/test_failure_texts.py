@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.goldens import Goldens
+from harness.report.model import read
 from harness.witness import host
 from tests.harness.test_sweep import HEAD, LEAVES, can_mount
 
@@ -135,10 +136,20 @@ def test_what_is_done_wrong_is_caught_with_a_short_text(pytester: pytest.Pyteste
 def test_a_worker_that_a_scenario_crashes_is_told_with_the_scenario(
     pytester: pytest.Pytester, goldens: Goldens
 ) -> None:
-    pytester.makepyfile(test_seeded=f"{HEAD}\ndef test_it(world):\n    os._exit(9)\n")
-    result = pytester.runpytest_subprocess("-p", "no:randomly", "-n", "1", "--max-worker-restart=0")
+    pytester.makepyfile(test_seeded=f"{HEAD}\ndef test_it(world):{STARTED}    print({READ}.hex())\n    os._exit(9)\n")
+    options = ("-n", "1", "--max-worker-restart=0", "--nvx-report", "report.json")
+    result = pytester.runpytest_subprocess("-p", "no:randomly", *options)
     assert result.ret == 1
     text = result.stdout.str()
+    kept = re.search(r"^evidence: (\S+)", text, re.MULTILINE)
+    assert kept is not None
+    (row,) = read(str(pytester.path / "report.json")).cells
+    assert (row.outcome, row.evidence, row.groups) == ("fail", kept[1], ["lifecycle"])
+    assert row.replay == "pytest test_seeded.py::test_it --backend fake"
+    there = {path.name for path in Path(kept[1]).rglob("*")}
+    assert {"openvmm.log", "runtime.json", "config.json", "orchestrator-0.txt"} <= there
+    assert "control.capability" not in there
+    assert "the run was cut short" in text
     lines = failure(re.sub(r"^_{3,} (\S*test_seeded.py) _{3,}$", r"___ \1::test_it ___", text, flags=re.MULTILINE))
     assert len(lines) <= MOST
     lines = [re.sub(r"Python \d+\.\d+\.\d+", "Python <VERSION>", line) for line in lines]

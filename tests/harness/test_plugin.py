@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from harness import python
+from harness import guards, python
 from harness.report.build import of_scenarios
 from harness.settings import Settings
 from harness.sharding import Slice
@@ -221,3 +221,100 @@ def test_figures_stand_under_their_scenario_and_in_the_report() -> None:
     assert [line.strip() for line in table.lines()[2:3]] == ["bytes read 7"]
     report = of_scenarios(table, Settings(), Slice())
     assert report.cells[0].figures == {"bytes read": 7}
+
+
+ONE = """
+import threading, pytest
+pytestmark = pytest.mark.lifecycle
+
+@pytest.mark.skipif(SKIP, reason="not here")
+def test_it():
+    WHAT
+
+@pytest.mark.skip(reason="nowhere")
+def test_other():
+    pass
+"""
+
+
+def one(pytester: pytest.Pytester, *, skip: bool = False, what: str = "pass") -> None:
+    pytester.makepyfile(ONE.replace("SKIP", str(skip)).replace("WHAT", what))
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
+def test_a_run_that_skips_everything_is_an_error_that_says_so(pytester: pytest.Pytester, workers: list[str]) -> None:
+    one(pytester, skip=True)
+    result = pytester.runpytest_subprocess("--nvx-report", "report.json", *workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["error: every test was skipped, so nothing was judged; the table says why"])
+    assert [cell["outcome"] for cell in json.loads((pytester.path / "report.json").read_text())["cells"]] == [
+        "skip"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (["-k", "absent"], pytest.ExitCode.NO_TESTS_COLLECTED),
+        (["-k", "other"], pytest.ExitCode.TESTS_FAILED),
+        (["--collect-only"], pytest.ExitCode.OK),
+        (["--shard", "1/2"], pytest.ExitCode.OK),
+        (["--shard", "2/2"], pytest.ExitCode.OK),
+        ([], pytest.ExitCode.OK),
+    ],
+)
+def test_only_a_whole_run_in_which_nothing_was_judged_is_one(
+    pytester: pytest.Pytester, options: list[str], status: int
+) -> None:
+    one(pytester)
+    assert pytester.runpytest_subprocess(*options).ret == status
+
+
+def test_a_test_that_is_expected_to_fail_was_judged(pytester: pytest.Pytester) -> None:
+    one(pytester, what="pytest.xfail('known')")
+    assert pytester.runpytest_subprocess().ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize(("scale", "dumps"), [("1", True), ("30", False)])
+def test_stacks_are_dumped_later_where_a_test_is_given_longer(
+    pytester: pytest.Pytester, scale: str, *, dumps: bool
+) -> None:
+    one(pytester, what="threading.Event().wait(1.5)")
+    result = pytester.runpytest_subprocess("-o", "faulthandler_timeout=0.5", "--timeout-scale", scale)
+    result.assert_outcomes(passed=1, skipped=1)
+    assert ("Timeout (0:00:00.500000)!" in result.stderr.str()) == dumps
+
+
+@pytest.mark.parametrize(("scale", "passed"), [("0.1", 0), ("30", 1)])
+def test_the_limit_of_a_whole_test_is_stretched_and_never_cut(
+    pytester: pytest.Pytester, scale: str, passed: int
+) -> None:
+    one(pytester, what="threading.Event().wait(1.5)")
+    result = pytester.runpytest_subprocess("-o", "timeout=1", "--timeout-scale", scale)
+    result.assert_outcomes(passed=passed, failed=1 - passed, skipped=1)
+
+
+def test_a_test_of_real_guests_is_given_longer() -> None:
+    assert [guards.patience(slow=slow, scale=2.0) for slow in (False, True)] == [2.0, 15.0]
+
+
+def test_steps_are_shown_as_they_happen_with_the_worker_and_the_test(pytester: pytest.Pytester) -> None:
+    steps = """
+    from harness.sandbox import RAMFS, Sandbox
+    box, program = Sandbox(world, upper=RAMFS), world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "deprovision")
+"""
+    pytester.makepyfile(ONE.replace("SKIP", "False").replace("test_it()", "test_it(world)").replace("    WHAT", steps))
+    result = pytester.runpytest_subprocess("-v", "-n", "1", "--junitxml", "junit.xml", "-p", "no:randomly")
+    result.assert_outcomes(passed=1, skipped=1)
+    shown = [
+        "    gw0 test_it: harness: asks for provision",
+        "    gw0 test_it: orchestrator *: provision.directory#1",
+        "    gw0 test_it: orchestrator *: removal.directory#1",
+        "*gw0* PASSED *test_it*",
+    ]
+    result.stdout.fnmatch_lines(shown)
+    assert 'tests="2"' in (pytester.path / "junit.xml").read_text()
+    quiet = pytester.runpytest_subprocess("-n", "1", "-p", "no:randomly")
+    assert "provision.directory" not in quiet.stdout.str()
