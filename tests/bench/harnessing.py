@@ -14,6 +14,9 @@ from tests.bench.measure import Row, in_unit
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOBS = 2
+FAILING = ("FAILED", "ERROR", "error:")
+"""How lines begin that say what failed."""
+SHOWN = 3
 
 
 def sweep_rows(scale: float = 1) -> list[Row]:
@@ -43,8 +46,8 @@ def sweep_rows(scale: float = 1) -> list[Row]:
 def scenario_rows(scale: float = 1) -> list[Row]:
     """Measure `pytest scenarios/` on the fake: one process, and two."""
     chosen = ["-k", "managed or command"] if scale < 1 else []
-    serial, _ = _timed([sys.executable, "-m", "pytest", "-q", "scenarios", "-n", "0", *chosen])
-    double, busy = _timed([sys.executable, "-m", "pytest", "-q", "scenarios", "-n", str(JOBS), *chosen])
+    serial, _ = timed([sys.executable, "-m", "pytest", "-q", "scenarios", "-n", "0", *chosen])
+    double, busy = timed([sys.executable, "-m", "pytest", "-q", "scenarios", "-n", str(JOBS), *chosen])
     figures = in_unit({"serial": serial, f"-n {JOBS}": double, f"-n {JOBS}, of processors": busy}, 1)
     what = "pytest scenarios/ on the fake, " + ("a few of them" if chosen else "quick")
     return [
@@ -78,20 +81,27 @@ def _sweep(scenes: list[str], *, started: bool) -> tuple[int, float, float]:
         report = os.path.join(place, "sweep.json")
         command = [sys.executable, "-m", "harness", "sweep", "--group", "steps", "-j", str(JOBS), "--report", report]
         command += [word for scene in scenes for word in ("--scene", scene)]
-        elapsed, busy = _timed([*command, *(["--started"] if started else [])])
+        elapsed, busy = timed([*command, *(["--started"] if started else [])])
         with open(report, encoding="utf-8") as file:
             found = json.load(file)
-    assert not found["violations"], found
+    assert not found["violations"], f"{found['violations']} of the cells failed"
     return int(found["crashPoints"]), elapsed, busy
 
 
-def _timed(command: list[str]) -> tuple[float, float]:
+def timed(command: list[str]) -> tuple[float, float]:
     """Run a command, and return its seconds and those that it and its children had a processor."""
     before, begin = _children(), time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     elapsed = time.perf_counter() - begin
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.returncode == 0, _told(done.stdout + done.stderr)
     return elapsed, _children() - before
+
+
+def _told(text: str) -> str:
+    """Return what failed, in one line."""
+    lines = [line for line in text.splitlines() if line.strip()] or ["nothing was said"]
+    telling = [line for line in lines if line.startswith(FAILING)]
+    return "; ".join(dict.fromkeys([*telling[:SHOWN], lines[-1]]))
 
 
 def _children() -> float:

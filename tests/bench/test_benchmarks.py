@@ -13,6 +13,7 @@ if sys.platform == "win32":
     pytest.skip("measured on Linux", allow_module_level=True)
 
 from tests.bench import __main__ as program
+from tests.bench import harnessing
 from tests.bench.__main__ import BENCHES
 from tests.bench.measure import BenchReport, Row, Skipped, low, side_by_side, table
 
@@ -95,6 +96,14 @@ def test_a_benchmark_that_fails_loses_no_other_s_figures(
     told = capsys.readouterr().out.splitlines()
     assert any(line.startswith("staged-launch") for line in told)
     assert [line.split(None, 1)[1] for line in told[-2:]] == ["skipped: failed: it broke", "skipped: no such kernel"]
+
+
+def test_a_run_that_fails_is_told_in_one_line() -> None:
+    with pytest.raises(AssertionError) as caught:
+        harnessing.timed(
+            [sys.executable, "-c", "print('noise'); print('FAILED a'); print('1 failed'); raise SystemExit(1)"]
+        )
+    assert str(caught.value) == "FAILED a; 1 failed"
 
 
 def test_every_benchmark_is_explained() -> None:

@@ -13,9 +13,11 @@ def run(code: str) -> str:
     return ended.stdout.strip()
 
 
-def test_an_import_brings_in_nothing_heavy() -> None:
-    heavy = ("argparse", "asyncio", "dataclasses", "pathlib", "selectors", "shutil", "signal", "socket", "subprocess")
-    code = f"import sys, nvx_ref.process; print([name for name in {heavy} if name in sys.modules])"
+@pytest.mark.parametrize("module", ["nvx_ref.process", "nvx_ref.orchestrator"])
+def test_an_import_brings_in_nothing_heavy(module: str) -> None:
+    heavy = ["argparse", "asyncio", "dataclasses", "pathlib", "selectors", "shutil", "signal", "socket", "subprocess"]
+    heavy += ["hashlib", "ipaddress", "json", "logging", "tempfile"]
+    code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     assert run(code) == "[]"
 
 
