@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from harness import guards, sharding
+from harness import guards, parallel, sharding
 from harness.collector import Collector, finish
 from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported, tells_all
 from harness.live import live
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SETTINGS = pytest.StashKey[Settings]()
 WORLD = pytest.StashKey["World"]()
+SHARED = pytest.StashKey[int]()
 
 SLOW = frozenset({"kvm", "mshv", "whp", "qemu"})
 """The backends whose guests are real."""
@@ -91,6 +92,21 @@ def pytest_configure(config: pytest.Config) -> None:
     guards.open_dump(config)
     if fault := _fault(settings, chosen=chosen is not None, report=config.getoption("nvx_report")):
         raise pytest.UsageError(fault)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    """Share a run out whose guests boot for seconds, unless its user said how; pytest-xdist reads the number next."""
+    if (count := parallel.workers(config)) is not None:
+        config.option.numprocesses = count
+        config.stash[SHARED] = count
+    return (yield)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say that a run is shared out by itself."""
+    count = config.stash.get(SHARED, None)
+    return f"scenarios: {count} workers, as guests boot for seconds (-n 0: one test after the other)" if count else None
 
 
 @pytest.hookimpl(optionalhook=True)
