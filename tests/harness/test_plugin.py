@@ -195,6 +195,7 @@ print(*sorted(set(sys.modules) - before))
         "guards",
         "guests",
         "live",
+        "parallel",
         "platform",
         "platform.linux",
         "plugin",
