@@ -64,6 +64,7 @@ lint: $(STAMP) ## Style, formatting and import arrows
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/zizmor --offline --no-progress --min-severity medium .github/workflows
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 types: $(STAMP) ## mypy for Linux and Windows, and basedpyright
 	$(BIN)/mypy --platform linux

@@ -15,6 +15,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "ci" / "kubernetes" / "sweep.yaml"
 WORKFLOW = ROOT / ".github" / "workflows" / "sweep.yml"
+CONTAINERFILE = ROOT / "ci" / "Containerfile"
 VERSION = "1.33"
 
 
@@ -63,6 +64,14 @@ def test_a_red_shard_is_not_tried_again_and_stops_no_other() -> None:
     spec = job()["spec"]
     assert (spec["backoffLimitPerIndex"], spec["maxFailedIndexes"]) == (0, spec["completions"])
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_the_image_of_the_container_file_has_what_the_job_runs() -> None:
+    steps = [line.partition(" ")[::2] for line in CONTAINERFILE.read_text().splitlines()]
+    assert container(job())["workingDir"] == dict(steps)["WORKDIR"]
+    # The command is the virtual environment's, whose directory is the first on the path.
+    assert dict(steps)["ENV"] == "PATH=/venv/bin:$PATH"
+    assert " ".join(container(job())["args"]).startswith("nvx-harness ")
 
 
 def test_the_job_asks_for_no_right_that_it_does_not_need() -> None:

@@ -130,6 +130,23 @@ def test_zizmor_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_workflows_are_what_the_schema_of_github_says(tmp_path: Path) -> None:
+    program = shutil.which("check-jsonschema", path=str(Path(sys.executable).parent)) or shutil.which(
+        "check-jsonschema"
+    )
+    if program is None:
+        pytest.skip("needs check-jsonschema (pip install check-jsonschema)")
+    command = [program, "--builtin-schema", "vendor.github-workflows"]
+    done = subprocess.run(
+        [*command, *sorted(WORKFLOWS.glob("*.yml"))], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    misspelt = tmp_path / "x.yml"
+    misspelt.write_text(SOUND.replace("runs-on:", "run-on:"))
+    done = subprocess.run([*command, misspelt], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+
+
 SOUND = """
 name: nightly-x
 on:
