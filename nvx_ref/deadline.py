@@ -53,8 +53,11 @@ class Deadline:
         """Return the earlier of this deadline and ``seconds`` from now."""
         return Deadline(min(self._at, time.monotonic() + seconds))
 
-    def pause(self) -> bool:
-        """Let one :data:`POLL_INTERVAL` pass, where the kernel offers no event to wait for.
+    def pause(self, seconds: float = POLL_INTERVAL) -> bool:
+        """Let an interval pass between two looks, where the kernel offers no event to wait for.
+
+        Args:
+            seconds: The interval.
 
         Returns:
             False at once if the deadline has passed; True once it is time for another look, the last one at the
@@ -63,7 +66,7 @@ class Deadline:
         remaining = self.remaining()
         if remaining <= 0:
             return False
-        threading.Event().wait(min(POLL_INTERVAL, remaining))
+        threading.Event().wait(min(seconds, remaining))
         return True
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -65,6 +66,25 @@ def python() -> Iterator[Run]:
         for stream in (child.stdin, child.stdout):
             if stream is not None:
                 stream.close()
+
+
+@pytest.fixture
+def thread() -> Iterator[int]:
+    """The number of a live thread of this process that isn't its first."""
+    wait, told = threading.Event(), threading.Event()
+    numbers: list[int] = []
+
+    def work() -> None:
+        numbers.append(threading.get_native_id())
+        told.set()
+        wait.wait()
+
+    working = threading.Thread(target=work)
+    working.start()
+    told.wait()
+    yield numbers[0]
+    wait.set()
+    working.join()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nvx_ref.deadline import Deadline
-from nvx_ref.platform import files, process, spawn
+from nvx_ref.platform import files, spawn
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -165,7 +165,7 @@ def test_a_released_lock_and_claim_are_free_within_a_second_of_concurrent_spawns
     def free(look: Callable[[], bool]) -> bool:
         bound = Deadline.after(1)
         while not look():
-            if not process.pause(bound):
+            if not bound.pause():
                 return False
         return True
 

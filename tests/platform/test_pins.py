@@ -134,7 +134,7 @@ def test_a_wait_never_looks_by_the_clock(python: Run, soon: Deadline, monkeypatc
     def pause(*_: object) -> bool:
         raise AssertionError("the wait looked again after a pause")
 
-    monkeypatch.setattr(process, "pause", pause)
+    monkeypatch.setattr(Deadline, "pause", pause)
     child = python(SLEEPER)
     seen: list[bool] = []
     with Pin.open(child.pid) as pin:
@@ -272,25 +272,10 @@ def test_an_unknown_status_is_never_zero(python: Run, soon: Deadline, monkeypatc
 
 
 @pytest.mark.case("T09")
-def test_a_thread_is_no_process() -> None:
-    wait, told = threading.Event(), threading.Event()
-    numbers: list[int] = []
-
-    def work() -> None:
-        numbers.append(threading.get_native_id())
-        told.set()
-        wait.wait()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    told.wait()
-    try:
-        with pytest.raises(ProcessGone):
-            Pin.open(numbers[0])
-        assert procfs.is_thread(numbers[0])
-    finally:
-        wait.set()
-        thread.join()
+def test_a_thread_is_no_process(thread: int) -> None:
+    with pytest.raises(ProcessGone):
+        Pin.open(thread)
+    assert procfs.is_thread(thread)
     assert not procfs.is_thread(os.getpid())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable
 
 import msgspec
@@ -193,24 +192,9 @@ def test_an_ended_process_is_exited(vmm: subprocess.Popen[bytes], recorded: Proc
 
 
 @pytest.mark.case("T09")
-def test_a_number_that_a_thread_has_now_is_exited(recorded: ProcessIdentity) -> None:
-    wait, told = threading.Event(), threading.Event()
-    numbers: list[int] = []
-
-    def work() -> None:
-        numbers.append(threading.get_native_id())
-        told.set()
-        wait.wait()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    told.wait()
-    try:
-        assert ProcessRef.open(changed(recorded, pid=numbers[0])) is None
-        assert process.exited_by_number(changed(recorded, pid=numbers[0]))
-    finally:
-        wait.set()
-        thread.join()
+def test_a_number_that_a_thread_has_now_is_exited(recorded: ProcessIdentity, thread: int) -> None:
+    assert ProcessRef.open(changed(recorded, pid=thread)) is None
+    assert process.exited_by_number(changed(recorded, pid=thread))
 
 
 @pytest.mark.spec("620.acc.5")

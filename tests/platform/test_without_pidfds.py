@@ -73,15 +73,15 @@ def test_a_childs_exit_is_polled_for_and_its_status_kept(
 ) -> None:
     vmm, writer = child
     intervals: list[float] = []
-    real = process.pause
+    real = Deadline.pause
 
-    def pause(deadline: Deadline, interval: float) -> bool:
-        intervals.append(interval)
+    def pause(deadline: Deadline, seconds: float = POLL_INTERVAL) -> bool:
+        intervals.append(seconds)
         if len(intervals) == 3:
             os.write(writer, b"\n")
-        return real(deadline, interval)
+        return real(deadline, seconds)
 
-    monkeypatch.setattr(process, "pause", pause)
+    monkeypatch.setattr(Deadline, "pause", pause)
     with vmm.pin() as pin:
         assert not pin.has_exited()
         assert pin.exit_status() is None

@@ -21,7 +21,7 @@ from nvx_ref.platform.failures import describe, failure
 assert sys.platform == "linux"
 
 from nvx_ref.platform.linux.process import Pin
-from nvx_ref.platform.linux.waiting import pause, wait_for
+from nvx_ref.platform.linux.waiting import wait_for
 
 if TYPE_CHECKING:
     import socket
@@ -118,7 +118,7 @@ def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> 
             return Connection(connected, endpoint, before)
         if not alive():
             raise VmmExited("the VMM exited before it served its endpoint", subject=endpoint, detail="before-endpoint")
-        if not pause(deadline, POLL_INTERVAL if early.expired() else EARLY_INTERVAL):
+        if not deadline.pause(POLL_INTERVAL if early.expired() else EARLY_INTERVAL):
             raise TimedOut("nothing served the endpoint by the deadline", subject=endpoint, detail="endpoint")
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import select
 import sys
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from nvx_ref.closing import Closing
-from nvx_ref.deadline import POLL_INTERVAL, Deadline
 from nvx_ref.platform.contract import FileId, ProcessGone, ProcessIdentity, Unpinnable
 
 assert sys.platform == "linux"
@@ -17,7 +16,10 @@ from nvx_ref.platform.descriptors import let_go
 from nvx_ref.platform.linux import children, pidfd, procfs
 from nvx_ref.platform.linux.directory import identify
 from nvx_ref.platform.linux.procfs import boot_identity, exited_by_number, pid_namespace
-from nvx_ref.platform.linux.waiting import pause, wait_for
+from nvx_ref.platform.linux.waiting import wait_for
+
+if TYPE_CHECKING:
+    from nvx_ref.deadline import Deadline
 
 __all__ = [
     "ENDED_BY_FORCE",
@@ -28,7 +30,6 @@ __all__ = [
     "boot_identity",
     "exited_by_number",
     "own_identity",
-    "pause",
     "pid_namespace",
 ]
 
@@ -151,7 +152,7 @@ class Pin(Closing):
                 self._own.collect()
             return True
         while not self.has_exited():
-            if not pause(deadline, POLL_INTERVAL):
+            if not deadline.pause():
                 return False
         return True
 

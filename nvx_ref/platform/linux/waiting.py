@@ -1,4 +1,4 @@
-"""Waits: for one descriptor's event, or, where the kernel has no event, for a named interval."""
+"""Waits for one descriptor's event."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 assert sys.platform == "linux"
-
-from nvx_ref.deadline import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from nvx_ref.deadline import Deadline
@@ -32,16 +30,3 @@ def wait_for(fd: int, event: int, deadline: Deadline) -> bool:
             return True
         if deadline.expired():
             return False
-
-
-def pause(deadline: Deadline, interval: float = POLL_INTERVAL) -> bool:
-    """Let an interval pass between two looks at something without an event; False once the deadline has passed.
-
-    Args:
-        deadline: The end of all the looks together; the pause ends with it.
-        interval: Seconds.
-    """
-    if deadline.expired():
-        return False
-    select.poll().poll(math.ceil(min(interval, deadline.remaining()) * 1000))
-    return True

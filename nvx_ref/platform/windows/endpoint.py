@@ -18,13 +18,14 @@ assert sys.platform == "win32"
 
 import _winapi
 
-from nvx_ref.deadline import POLL_INTERVAL, Deadline
 from nvx_ref.platform.windows import native
 from nvx_ref.platform.windows.process import Pin
-from nvx_ref.platform.windows.waiting import pause, wait_for_any
+from nvx_ref.platform.windows.waiting import wait_for_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+    from nvx_ref.deadline import Deadline
 
 PREFIX = "//./pipe/openvmm-microvm-"
 """What OpenVMM takes as a control endpoint on Windows (openvmm 1.4)."""
@@ -89,7 +90,7 @@ def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> 
             raise failure(error, endpoint, "connect to")
         if not alive():
             raise VmmExited("the VMM exited before it served its endpoint", subject=endpoint, detail="before-endpoint")
-        if not pause(deadline, POLL_INTERVAL):
+        if not deadline.pause():
             raise TimedOut("nothing served the endpoint by the deadline", subject=endpoint, detail="endpoint")
 
 

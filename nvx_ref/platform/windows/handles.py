@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 assert sys.platform == "win32"
 
-from nvx_ref.deadline import POLL_INTERVAL, Deadline
+from nvx_ref.deadline import Deadline
 from nvx_ref.platform.contract import FileId, FileKind
 from nvx_ref.platform.windows import native
-from nvx_ref.platform.windows.waiting import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -330,7 +329,7 @@ def patiently(action: Callable[[], T]) -> T:
             return action()
         except OSError as error:
             blocked = isinstance(error, DeletePendingError) or error.winerror in _IN_THE_WAY
-            if not blocked or not pause(until, POLL_INTERVAL):
+            if not blocked or not until.pause():
                 raise
 
 

@@ -16,7 +16,7 @@ assert sys.platform == "win32"
 
 from nvx_ref.platform.windows import native, outputs
 from nvx_ref.platform.windows.system import boot_identity, creation_of
-from nvx_ref.platform.windows.waiting import is_signalled, pause, wait_for_any
+from nvx_ref.platform.windows.waiting import is_signalled, wait_for_any
 
 if TYPE_CHECKING:
     from nvx_ref.deadline import Deadline
@@ -31,7 +31,6 @@ __all__ = [
     "boot_identity",
     "exited_by_number",
     "own_identity",
-    "pause",
     "pid_namespace",
 ]
 

@@ -1,17 +1,15 @@
-"""Waits: for a handle's event, or, where the kernel has no event, for a named interval."""
+"""Waits for handles' events."""
 
 from __future__ import annotations
 
 import math
 import sys
-from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
 assert sys.platform == "win32"
 
 import _winapi
 
-from nvx_ref.deadline import POLL_INTERVAL
 from nvx_ref.platform.windows import native
 
 if TYPE_CHECKING:
@@ -55,18 +53,3 @@ def is_signalled(handle: int) -> bool:
     if found == native.WAIT_FAILED:
         raise native.last_error()
     return bool(found == native.WAIT_OBJECT)
-
-
-def pause(deadline: Deadline, interval: float = POLL_INTERVAL) -> bool:
-    """Let an interval pass between two looks at something without an event; False once the deadline has passed.
-
-    Args:
-        deadline: The end of all the looks together; the pause ends with it.
-        interval: Seconds.
-    """
-    if deadline.expired():
-        return False
-    never = allocate_lock()
-    never.acquire()
-    never.acquire(timeout=min(interval, deadline.remaining()))
-    return True

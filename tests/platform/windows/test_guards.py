@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,54 +15,10 @@ wine.only_windows()
 
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import NvxError
-from nvx_ref.platform import files, process
+from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
 from nvx_ref.platform.windows import handles, native
-
-HOLD = """
-import sys
-from nvx_ref.platform import files
-from nvx_ref.platform.windows import handles
-directory = files.open_private(sys.argv[1])
-fd = directory.open_lock(sys.argv[3]) if sys.argv[2] == "lock" else directory.open_log(sys.argv[3])
-print(files.try_lock(fd) if sys.argv[2] == "lock" else files.claim_log(fd), flush=True)
-sys.stdin.read()
-"""
-IN_THE_WAY = """
-import sys
-from nvx_ref.platform.windows import handles, native
-share = {"read": native.SHARE_READ, "none": 0}[sys.argv[2]]
-handle = handles.open_path(sys.argv[1], native.FILE_GENERIC_READ, share)
-print(1, flush=True)
-sys.stdin.readline()
-native.release(handle)
-print(2, flush=True)
-sys.stdin.read()
-"""
-
-
-def soon() -> Deadline:
-    return Deadline.after(30)
-
-
-def let_go_in(child: subprocess.Popen[bytes], seconds: float) -> threading.Timer:
-    """Tell a child to let go after a while."""
-
-    def tell() -> None:
-        assert child.stdin is not None
-        child.stdin.write(b"\n")
-        child.stdin.flush()
-
-    timer = threading.Timer(seconds, tell)
-    timer.start()
-    return timer
-
-
-def wait_until(condition: object) -> None:
-    until = soon()
-    while not condition():  # type: ignore[operator]
-        assert until.pause()
-
+from windows_holders import HOLD, wait_until
 
 # --- lock ---
 
@@ -247,5 +202,5 @@ def test_a_device_s_name_is_no_image() -> None:
 
 
 def test_pauses_end_with_their_deadline() -> None:
-    assert process.pause(Deadline.after(0.05), 30.0)
-    assert not process.pause(Deadline(0.0))
+    assert Deadline.after(0.05).pause(30.0)
+    assert not Deadline(0.0).pause()
