@@ -12,7 +12,7 @@ import contextlib
 from typing import NamedTuple
 
 from nvx_ref.deadline import Deadline
-from nvx_ref.errors import Busy, NotFound, NvxError
+from nvx_ref.errors import AlreadyExists, Busy, NotFound, NvxError
 from nvx_ref.platform import files
 from nvx_ref.platform.descriptors import let_go
 from nvx_ref.store import names
@@ -51,8 +51,10 @@ def take_provision(path: str, configuration: str, deadline: Deadline) -> Held:
         with contextlib.suppress(NotFound):
             directory, created = files.create_private(path)
             held = _try(directory, deadline, created=created)
+            if held is not None and not _is_provisioned(directory, held.fd, configuration):
+                held = _renew(held, configuration)
             if held is not None:
-                return held if _is_provisioned(directory, held.fd, configuration) else _renew(held, configuration)
+                return held
         _again(path, deadline)
 
 
@@ -143,10 +145,14 @@ def _try(directory: files.Directory, deadline: Deadline, *, created: bool) -> He
     return None
 
 
-def _renew(held: Held, configuration: str) -> Held:
+def _renew(held: Held, configuration: str) -> Held | None:
     """Put a new lock file in the place of the held one; locked before it has the name, so nobody comes in between.
 
     After a crash the old or the new file has the name, and a temporary one may stay.
+
+    Returns:
+        The new lock; None, and everything is let go of, where the file system replaces an open file in two steps and
+        somebody has made a lock file of their own between them.
     """
     directory = held.directory
     temporary = names.temporary(names.LOCK)
@@ -161,10 +167,12 @@ def _renew(held: Held, configuration: str) -> Held:
             with contextlib.suppress(NvxError):
                 directory.remove(temporary)
             raise
-    except BaseException:
+    except BaseException as error:
         if fd >= 0:
             let_go(fd)
         release(held, configuration)
+        if isinstance(error, AlreadyExists):
+            return None
         raise
     # Also for the copies of children that another thread forked and that haven't reached their exec.
     with contextlib.suppress(NvxError):
@@ -195,15 +203,21 @@ def release(held: Held, configuration: str | None) -> None:
         held: The lock.
         configuration: The configuration's name; None keeps the lock file whatever is there.
     """
+    emptied = False
     try:
         if configuration is not None and held.directory.stat(configuration) is None:
             if held.directory.is_current() and files.names_file(held.directory, names.LOCK, held.fd):
                 held.directory.remove(names.LOCK)
-            if held.created:
-                held.directory.remove_self()
+            emptied = held.created
     finally:
         # Also for the copies of children that another thread forked and that haven't reached their exec. Should that
         # fail, the lock goes with the descriptor, and what was done under it is done.
         with contextlib.suppress(NvxError):
             files.unlock(held.fd)
-        _drop(held.directory, held.fd)
+        let_go(held.fd)
+        # Only now: where a removed file keeps its name until it is closed, the lock file would be in the way.
+        try:
+            if emptied:
+                held.directory.remove_self()
+        finally:
+            held.directory.close()

@@ -11,29 +11,39 @@ from pathlib import Path
 
 import pytest
 
+import wine
+from harness import witness
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Busy, NotFound, Refused
+from nvx_ref.platform import files
 from nvx_ref.store import LockedStore
 from nvx_ref.store.names import LOCK
 from sandboxes import CONFIGURATION, NAME, Site, past, soon, wait_for
+from system import FIFO, SYMLINK, forks, symlink, unix
 
 
 def holds(locked: LockedStore, path: Path) -> bool:
     return os.fstat(locked.fd).st_ino == path.stat().st_ino
 
 
-def waiters(path: str) -> int:
-    """How many descriptors of this process mean a file that was, or is, at a path."""
-    count = 0
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            count += os.readlink(f"/proc/self/fd/{fd}").removesuffix(" (deleted)") == path
-        except FileNotFoundError:
-            continue
-    return count
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once somebody has opened a lock file and found it held."""
+    found = threading.Event()
+    try_lock = files.try_lock
+
+    def told(fd: int) -> bool:
+        taken = try_lock(fd)
+        if not taken:
+            found.set()
+        return taken
+
+    monkeypatch.setattr(files, "try_lock", told)
+    return found
 
 
 @pytest.mark.spec("620.scope1.a")
+@unix("privacy is an access list: tests/platform/windows/test_files.py")
 def test_a_provision_lock_makes_a_private_directory(site: Site) -> None:
     umask = os.umask(0o777)
     try:
@@ -73,6 +83,7 @@ def test_a_release_leaves_the_lock_of_a_provisioned_sandbox(provisioned: Site) -
     assert provisioned.listing() == {"config.json", LOCK}
 
 
+@wine.differs(wine.KEPT_NAMES)
 def test_a_release_leaves_a_lock_file_that_is_not_its_own(site: Site) -> None:
     locked = site.store.lock_provision(NAME, deadline=soon())
     site.path(LOCK).unlink()
@@ -128,18 +139,22 @@ def test_other_sandboxes_are_not_busy(provisioned: Site) -> None:
 
 @pytest.mark.case("T41")
 @pytest.mark.spec("620.acc.14")
-def test_a_waiter_learns_of_the_removal_even_if_the_name_is_provisioned_anew(provisioned: Site) -> None:
+def test_a_waiter_learns_of_the_removal_even_if_the_name_is_provisioned_anew(
+    provisioned: Site, waits: threading.Event
+) -> None:
     with ThreadPoolExecutor() as pool:
         holder = provisioned.store.lock_removal(NAME, deadline=soon())
-        before = waiters(str(provisioned.path(LOCK)))
         existing = pool.submit(provisioned.lock)
-        wait_for(lambda: waiters(str(provisioned.path(LOCK))) > before, "the waiter opened the lock file")
+        assert waits.wait(60)
         # The waiter's next look must come after the new provision, whatever the scheduler does: the removed lock
         # file stays locked until then.
         kept = os.dup(holder.fd)
         holder.recover()
-        holder.remove()
+        # Where a removed file keeps a name until it is closed, the directory stays until it is provisioned anew.
+        removal = pool.submit(holder.remove)
+        wait_for(lambda: not provisioned.path("config.json").exists(), "the sandbox was removed")
         provisioned.provision()
+        removal.result()
         os.close(kept)
         with pytest.raises(NotFound) as caught:
             existing.result()
@@ -149,18 +164,21 @@ def test_a_waiter_learns_of_the_removal_even_if_the_name_is_provisioned_anew(pro
 
 @pytest.mark.case("T41")
 @pytest.mark.spec("620.scope6.d")
-def test_a_waiting_provision_gets_a_new_directory_after_a_removal(provisioned: Site) -> None:
+def test_a_waiting_provision_gets_a_new_directory_after_a_removal(
+    provisioned: Site, waits: threading.Event
+) -> None:
     with ThreadPoolExecutor() as pool:
         holder = provisioned.store.lock_removal(NAME, deadline=soon())
-        before = waiters(str(provisioned.path(LOCK)))
         provision = pool.submit(provisioned.store.lock_provision, NAME, deadline=soon())
-        wait_for(lambda: waiters(str(provisioned.path(LOCK))) > before, "the waiter opened the lock file")
+        assert waits.wait(60)
         holder.recover()
-        holder.remove()
+        # The provision may take the directory over, which the removal waits for, or make a new one.
+        removal = pool.submit(holder.remove)
         with provision.result() as locked:
             assert locked.read_configuration() is None
             assert holds(locked, provisioned.path(LOCK))
             locked.write_configuration(CONFIGURATION)
+        removal.result()
     assert provisioned.listing() == {"config.json", LOCK}
 
 
@@ -169,13 +187,14 @@ def test_a_provision_takes_no_lock_file_over(provisioned: Site) -> None:
     with provisioned.store.lock_provision(NAME, deadline=soon()) as locked:
         # It is provisioned already: its lock stays what others wait for.
         assert holds(locked, provisioned.path(LOCK))
-        old = os.open(provisioned.path(LOCK), os.O_RDONLY)
+        old = locked.directory.open_lock(LOCK)
     assert os.fstat(old).st_ino == provisioned.path(LOCK).stat().st_ino
     provisioned.path("config.json").unlink()
     with provisioned.store.lock_provision(NAME, deadline=soon()) as locked:
         assert holds(locked, provisioned.path(LOCK))
         assert os.fstat(old).st_ino != provisioned.path(LOCK).stat().st_ino
-        assert provisioned.listing() == {LOCK}
+        # What was replaced and is still open may keep a name of its own until it is closed.
+        assert {name for name in provisioned.listing() if not name.endswith(".tmp")} == {LOCK}
         with pytest.raises(Busy):
             provisioned.store.lock_provision(NAME, deadline=past())
     os.close(old)
@@ -183,6 +202,7 @@ def test_a_provision_takes_no_lock_file_over(provisioned: Site) -> None:
 
 @pytest.mark.case("T17")
 @pytest.mark.parametrize("call", ["open", "rename"])
+@unix("the calls that fail here are Linux's")
 def test_a_lock_file_that_can_not_be_replaced_leaves_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -201,15 +221,15 @@ def test_a_lock_file_that_can_not_be_replaced_leaves_nothing(
 
 
 @pytest.mark.case("T42")
-@pytest.mark.parametrize("kind", ["symlink", "dangling", "hard link", "fifo", "directory"])
+@pytest.mark.parametrize("kind", [SYMLINK, pytest.param("dangling", marks=SYMLINK.marks), "hard link", FIFO, "directory"])
 def test_a_lock_that_is_something_else_is_refused_and_untouched(provisioned: Site, kind: str) -> None:
     target = Path(provisioned.root, "target")
     target.write_text("precious")
     path = provisioned.path(LOCK)
     path.unlink()
     make = {
-        "symlink": lambda: path.symlink_to(target),
-        "dangling": lambda: path.symlink_to(f"{provisioned.root}/nowhere"),
+        "symlink": lambda: symlink(path, target),
+        "dangling": lambda: symlink(path, f"{provisioned.root}/nowhere"),
         "hard link": lambda: path.hardlink_to(target),
         "fifo": lambda: os.mkfifo(path, 0o600),
         "directory": lambda: path.mkdir(mode=0o700),
@@ -226,7 +246,7 @@ def test_a_lock_that_is_something_else_is_refused_and_untouched(provisioned: Sit
     assert not Path(provisioned.root, "nowhere").exists()
 
 
-@pytest.mark.parametrize("kind", ["file", "symlink", "mode"])
+@pytest.mark.parametrize("kind", ["file", SYMLINK, "mode"])
 def test_a_directory_that_is_something_else_is_refused(site: Site, kind: str) -> None:
     site.path().parent.mkdir()
     elsewhere = Path(site.root, "elsewhere")
@@ -234,15 +254,17 @@ def test_a_directory_that_is_something_else_is_refused(site: Site, kind: str) ->
     if kind == "file":
         site.path().touch()
     elif kind == "symlink":
-        site.path().symlink_to(elsewhere)
+        symlink(site.path(), elsewhere)
     else:
-        site.path().mkdir(mode=0o755)
+        site.path().mkdir()
+        witness.host().expose(str(site.path()))
     for take in (site.store.lock_existing, site.store.lock_provision, site.store.lock_removal):
         with pytest.raises(Refused):
             take(NAME, deadline=soon())
     assert list(elsewhere.iterdir()) == []
 
 
+@forks
 def test_a_forked_child_does_not_release_its_parents_lock(provisioned: Site) -> None:
     with provisioned.lock() as locked:
         child = os.fork()
@@ -261,6 +283,7 @@ def test_a_forked_child_does_not_release_its_parents_lock(provisioned: Site) -> 
 
 
 @pytest.mark.spec("656.tests.j")
+@forks
 def test_a_release_reaches_the_copies_of_a_forked_child(provisioned: Site) -> None:
     read, write = os.pipe()
     locked = provisioned.lock()
@@ -314,12 +337,14 @@ def test_threads_exclude_each_other_through_provisions_and_removals(site: Site) 
     assert site.listing() == {"config.json", LOCK} if site.path().exists() else True
 
 
-def test_a_lock_file_that_was_moved_away_is_no_lock(provisioned: Site) -> None:
+@unix("a directory isn't renamed while a file in it is open")
+def test_a_lock_file_that_was_moved_away_is_no_lock(
+    provisioned: Site, waits: threading.Event
+) -> None:
     with ThreadPoolExecutor() as pool:
         holder = provisioned.lock()
-        before = waiters(str(provisioned.path(LOCK)))
         waiting = pool.submit(provisioned.lock)
-        wait_for(lambda: waiters(str(provisioned.path(LOCK))) > before, "the waiter opened the lock file")
+        assert waits.wait(60)
         provisioned.path().rename(f"{provisioned.root}/moved")
         provisioned.provision()
         holder.close()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from nvx_ref.store.names import LOCK
 from sandboxes import NAME, SUPPORT, Site, soon
+from system import KILLED, PYTHON, environment
 
 WORKER = SUPPORT / "lock_worker.py"
 
@@ -19,12 +18,12 @@ def worker(site: Site, turns: int, seed: int) -> subprocess.Popen[bytes]:
     witness = Path(site.root, "witness")
     witness.touch()
     child = subprocess.Popen(
-        [sys.executable, str(WORKER), site.store.root, NAME, str(witness), str(turns), str(seed)],
-        env={**os.environ, "PYTHONPATH": str(SUPPORT.parents[1])},
+        [PYTHON, str(WORKER), site.store.root, NAME, str(witness), str(turns), str(seed)],
+        env=environment(str(SUPPORT.parents[1])),
         stdout=subprocess.PIPE,
     )
     assert child.stdout is not None
-    assert child.stdout.readline() == b"ready\n"
+    assert child.stdout.readline().strip() == b"ready"
     child.stdout.close()
     return child
 
@@ -56,6 +55,6 @@ def test_killed_processes_leave_nothing_that_stops_the_others(site: Site) -> Non
         victim = worker(site, 100_000, 100 + seed)
         # Wherever it is by now: each run is another instant.
         victim.kill()
-        assert victim.wait() == -9
+        assert victim.wait() == KILLED
     assert [one.wait() for one in steady] == [0, 0]
     removed(site)

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from nvx_ref.deadline import Deadline
-from nvx_ref.errors import Busy
+from nvx_ref.errors import Busy, TimedOut
 from nvx_ref.platform import files
 from nvx_ref.steps import Step
 from nvx_ref.store import removal
 from nvx_ref.store.names import LOCK
-from sandboxes import NAME, Site, soon, wait_for
+from sandboxes import NAME, SUPPORT, Site, soon
+from system import KILLED, PYTHON, environment, freeze, thaw
 
 HOLDER = """
 import sys
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import NotFound
+from nvx_ref.platform import files
 from nvx_ref.store import Store
+
 store = Store(sys.argv[1])
+try_lock = files.try_lock
+waits_for = []
+
+def told(fd):
+    # Once for each lock file that is found held: whoever reads it knows that this process has that file open.
+    taken = try_lock(fd)
+    if not taken and files.file_id(fd) not in waits_for:
+        waits_for.append(files.file_id(fd))
+        print("waits", flush=True)
+    return taken
+
+files.try_lock = told
 for line in sys.stdin:
     if line == "take\\n":
         print("waiting", flush=True)
@@ -47,7 +58,8 @@ for line in sys.stdin:
 class Holder:
     def __init__(self, site: Site) -> None:
         self.child = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, site.store.root, NAME],
+            [PYTHON, "-c", HOLDER, site.store.root, NAME],
+            env=environment(str(SUPPORT.parents[1])),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -68,31 +80,27 @@ class Holder:
         self.child.communicate()
 
 
-def opened(pid: int, path: Path) -> bool:
-    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
-    return str(path) in links
-
-
 @pytest.mark.case("T41a")
 def test_three_processes_have_one_holder(site: Site) -> None:
     a, b, c = (Holder(site) for _ in range(3))
     try:
         a.say("take", "waiting", "held")
-        b.say("take", "waiting")
-        wait_for(lambda: opened(b.child.pid, site.path(LOCK)), "B opened the lock file")
+        b.say("take", "waiting", "waits")
         # Stopped, B can't look again before C holds the new file.
-        b.child.send_signal(signal.SIGSTOP)
+        freeze(b.child)
         a.say("close", "closed")
-        assert not site.path().exists()
+        assert not site.path(LOCK).exists()
         c.say("take", "waiting", "held")
-        b.child.send_signal(signal.SIGCONT)
-        wait_for(lambda: opened(b.child.pid, site.path(LOCK)), "B opened the new lock file")
+        thaw(b.child)
+        # For another file than before: it has looked at what it got.
+        b.hear("waits")
         with pytest.raises(Busy):
             site.store.lock_provision(NAME, deadline=Deadline.after(0.1))
         c.say("close", "closed")
         b.hear("held")
         b.say("close", "closed")
     finally:
+        thaw(b.child)
         for holder in (a, b, c):
             holder.end()
 
@@ -103,12 +111,11 @@ def waiter(site: Site) -> Iterator[Holder]:
     one = Holder(site)
     try:
         with site.lock():
-            one.say("existing", "waiting")
-            wait_for(lambda: opened(one.child.pid, site.path(LOCK)), "it opened the lock file")
-            one.child.send_signal(signal.SIGSTOP)
+            one.say("existing", "waiting", "waits")
+            freeze(one.child)
         yield one
     finally:
-        one.child.send_signal(signal.SIGCONT)
+        thaw(one.child)
         one.end()
 
 
@@ -118,20 +125,22 @@ def waiter(site: Site) -> Iterator[Holder]:
 def test_a_waiter_of_a_removed_sandbox_never_gets_the_lock_of_a_new_one(provisioned: Site, then: str) -> None:
     """The removal is killed once the configuration is gone. Who waited is told, whatever has happened since."""
     with waiter(provisioned) as one:
-        assert provisioned.run_until(Step.REMOVAL_FILE, "remove", how="kill") == -signal.SIGKILL
+        assert provisioned.run_until(Step.REMOVAL_FILE, "remove", how="kill") == KILLED
         assert provisioned.listing() == {LOCK}
         if then == "given up":
             provisioned.store.lock_provision(NAME, deadline=soon()).close()
         elif then == "removed":
-            with provisioned.store.lock_removal(NAME, deadline=soon()) as locked:
+            with provisioned.store.lock_removal(NAME, deadline=Deadline.after(1)) as locked:
                 locked.recover()
-                locked.remove()
+                # Where a removed file keeps a name until it is closed, the directory waits for the waiter.
+                with suppress(TimedOut):
+                    locked.remove()
         elif then == "taken over":
             with files.open_private(str(provisioned.path())) as directory:
                 removal._take_over(directory, provisioned.caller)
-            assert provisioned.listing() == set()
+            assert LOCK not in provisioned.listing()
         provisioned.provision()
-        one.child.send_signal(signal.SIGCONT)
+        thaw(one.child)
         one.hear("removed")
     assert provisioned.listing() == {"config.json", LOCK}
 
@@ -141,6 +150,6 @@ def test_a_waiter_of_a_removed_sandbox_never_gets_the_lock_of_a_new_one(provisio
 def test_a_waiter_of_a_removal_that_was_cut_short_is_told(provisioned: Site) -> None:
     with waiter(provisioned) as one:
         provisioned.run_until(Step.REMOVAL_FILE, "remove", how="kill")
-        one.child.send_signal(signal.SIGCONT)
+        thaw(one.child)
         one.hear("not-provisioned")
     assert provisioned.listing() == set()

@@ -5,18 +5,18 @@ The witness is a lock of the test's own: whoever holds the sandbox's lock takes 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import sys
 
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import NotFound
+from nvx_ref.platform import files
 from nvx_ref.store import LockedStore, Store
 
 
 def inside(locked: LockedStore, witness: int, turn: str) -> None:
-    fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert files.try_lock(witness), "two holders"
     configuration = locked.read_configuration()
     if turn == "provision" and configuration is None:
         locked.write_configuration(b"{}")
@@ -24,7 +24,7 @@ def inside(locked: LockedStore, witness: int, turn: str) -> None:
         assert configuration == b"{}"
     elif turn == "remove":
         locked.recover()
-    fcntl.flock(witness, fcntl.LOCK_UN)
+    files.unlock(witness)
     if turn == "remove":
         # Its lock ends within.
         locked.remove()
@@ -33,7 +33,7 @@ def inside(locked: LockedStore, witness: int, turn: str) -> None:
 def main() -> None:
     root, name, witness_path, turns, seed = sys.argv[1:]
     store, choose = Store(root), random.Random(int(seed))  # noqa: S311 - an order, no secret
-    witness = os.open(witness_path, os.O_RDWR | os.O_CLOEXEC)
+    witness = os.open(witness_path, os.O_RDWR)
     print("ready", flush=True)
     for _ in range(int(turns)):
         turn = choose.choice(["provision", "provision", "existing", "remove", "give up"])

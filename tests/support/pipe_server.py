@@ -80,6 +80,19 @@ class Server:
             found += bytes(running.getbuffer() or b"")[:count]
         return found
 
+    def receive_some(self, size: int) -> bytes:
+        """Receive what comes first, nothing at the end."""
+        try:
+            running, _ = _winapi.ReadFile(self._handle, size, overlapped=True)
+            count, _ = running.GetOverlappedResult(True)
+        except BrokenPipeError:
+            return b""
+        return bytes(running.getbuffer() or b"")[:count]
+
+    def disconnect(self) -> None:
+        """Let go of a client, so that another may come."""
+        _kernel32.DisconnectNamedPipe(ctypes.c_ssize_t(self._handle))
+
     def close(self) -> None:
         """Close it; what was sent stays to be read."""
         handle, self._handle = self._handle, -1

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from nvx_ref.store import (
 from nvx_ref.store import names as store_names
 from nvx_ref.store.records import FORMAT, encode
 from nvx_ref.supervisor import Starting, Vmm, VmmCommand, launch
+from system import PYTHON, Lifeline, environment, short_root
 
 NAME = "alpha"
 CONFIGURATION = b'{\n  "format": 1\n}\n'
@@ -43,7 +43,6 @@ SUPPORT = Path(__file__).resolve().parent
 STAND_IN = SUPPORT / "vmm_stand_in.py"
 CHILD = SUPPORT / "crashing_orchestrator.py"
 CRASHED = 91
-SOCKETS = {store_names.SOCKET}
 
 
 def soon() -> Deadline:
@@ -61,17 +60,15 @@ class Site:
     def __init__(self, root: str) -> None:
         self.root = root
         self.lifeline = f"{root}/lifeline"
-        os.mkfifo(self.lifeline, 0o600)
-        self._writer = os.open(self.lifeline, os.O_RDWR | os.O_CLOEXEC)
+        self._held = Lifeline(self.lifeline)
         self.steps: list[Step] = []
         self.caller = CallerFiles("config.json", ("disk.img",))
         self.store = Store(f"{root}/s", self.caller, observer=self.steps.append)
+        self.endpoint = endpoints.choose(self.store.path(NAME))
 
     def close(self) -> None:
         """End every stand-in: each waits for the end of the lifeline."""
-        if self._writer >= 0:
-            os.close(self._writer)
-            self._writer = -1
+        self._held.end()
 
     def path(self, *parts: str) -> Path:
         return Path(self.store.path(NAME), *parts)
@@ -86,11 +83,14 @@ class Site:
     def lock(self) -> LockedStore:
         return self.store.lock_existing(NAME, deadline=soon())
 
-    def command(self, mode: str = "serve", *more: str) -> VmmCommand:
-        return VmmCommand([sys.executable, "-I", str(STAND_IN), self.lifeline, mode, *more])
+    def command(self, mode: str, *more: str) -> VmmCommand:
+        return VmmCommand([PYTHON, "-I", str(STAND_IN), self.lifeline, mode, *more])
+
+    def serving(self, endpoint: str) -> VmmCommand:
+        return self.command("serve", endpoint)
 
     def start(self, locked: LockedStore, mode: str = "serve") -> Vmm:
-        with launch(locked, IDENTITY, lambda _: self.command(mode)) as starting:
+        with launch(locked, IDENTITY, lambda endpoint: self.command(mode, endpoint)) as starting:
             if mode == "serve":
                 wait_until_served(starting)
             return starting.commit()
@@ -108,8 +108,8 @@ class Site:
         """Run an orchestrator of its own process; it crashes once the step has happened."""
         request = {"site": self.root, "operation": operation, "step": step, "mode": mode, "how": how, "hit": hit}
         run = subprocess.run(
-            [sys.executable, str(CHILD), json.dumps(request)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])])},
+            [PYTHON, str(CHILD), json.dumps(request)],
+            env=environment(str(SUPPORT), str(SUPPORT.parents[1])),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL if quiet else None,
             check=False,
@@ -128,8 +128,7 @@ class Site:
 
 @contextmanager
 def site() -> Iterator[Site]:
-    # A short path: the endpoint is a socket in it.
-    root = tempfile.mkdtemp(prefix="nvx", dir="/tmp")
+    root = tempfile.mkdtemp(prefix="nvx", dir=short_root())
     made = Site(root)
     try:
         yield made
@@ -160,16 +159,21 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 def claim_is_free(path: Path) -> bool:
     """Ask by the test's own open file whether nobody claims a log."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return files.try_lock(fd)
-    finally:
-        os.close(fd)
+    with files.open_private(str(path.parent)) as directory:
+        found = directory.stat(path.name)
+        assert found is not None
+        return files.claim_is_held(directory, path.name, found.id) is False
+
+
+def open_log(path: Path) -> int:
+    """Open a log that nobody claims by that alone, created where it is missing."""
+    with files.open_private(str(path.parent)) as directory:
+        return directory.open_log(path.name)
 
 
 def log_of(site: Site) -> FileId:
     """The log as an object, created where it is missing."""
-    fd = os.open(site.path(store_names.LOG), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    fd = open_log(site.path(store_names.LOG))
     try:
         return files.file_id(fd)
     finally:
@@ -189,7 +193,7 @@ def write_journal(
         format=FORMAT,
         launch_id=launch_id,
         process=process,
-        endpoint=str(site.path(store_names.SOCKET)),
+        endpoint=site.endpoint,
         log=log or log_of(site),
         boot=boot,
     )
@@ -211,7 +215,7 @@ def write_runtime(
         format=FORMAT,
         launch_id=launch_id,
         process=process,
-        endpoint=endpoint or str(site.path(store_names.SOCKET)),
+        endpoint=endpoint or site.endpoint,
         log=log or log_of(site),
         identity=identity,
     )
@@ -227,7 +231,7 @@ def _write(path: Path, data: bytes) -> None:
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
     """Hold the claim on a log, as a VMM would."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_log(path)
     try:
         assert files.claim_log(fd)
         yield
@@ -237,10 +241,16 @@ def claimed(path: Path) -> Iterator[None]:
 
 @contextmanager
 def stranger(*, log: Path | None = None) -> Iterator[ProcessIdentity]:
-    """A process that nobody launched as a VMM, unless it has a log; it must be alive at the end of the block."""
-    errors = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    """A process that nobody launched as a VMM; it must be alive at the end of the block.
+
+    With a log it is one, to everybody who looks: it has the log as its error output, and so the claim.
+    """
+    errors = None
+    if log is not None:
+        errors = open_log(log)
+        assert files.claim_log(errors)
     child = subprocess.Popen(
-        [sys.executable, "-I", "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
+        [PYTHON, "-I", "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,

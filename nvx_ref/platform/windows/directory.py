@@ -9,6 +9,7 @@ import errno
 import msvcrt
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nvx_ref.closing import Closing
@@ -170,14 +171,16 @@ class Directory(Closing):
         sys.audit("os.rename", name, other, -1, -1)
         try:
             handles.patiently(lambda: self._rename(_single(name), _single(other)))
+        except FileExistsError as error:
+            raise AlreadyExists("somebody has created it meanwhile", subject=self.child_path(other)) from error
         except OSError as error:
             raise failure(error, self.child_path(other), "rename") from error
 
     def remove(self, name: str) -> bool:
         """Remove a name, whatever file it is; False if it is absent. Directories are refused.
 
-        Another program that has the file open without sharing its deletion is waited for, up to two seconds. One that
-        shares it may keep the *name* for as long, on a file system that can't let it go at once.
+        Another program that has the file open without sharing its deletion is waited for, up to two seconds. Where a
+        removed file keeps its name until it is closed, that is a temporary one by then: its own is free at once.
         """
         path = self.child_path(_single(name))
         sys.audit("os.remove", name, -1)
@@ -245,16 +248,8 @@ class Directory(Closing):
             try:
                 handles.rename(handle, self._handle, other)
             except handles.OpenTargetError:
-                self._move_aside(other)
+                self._remove(other, self.child_path(other))
                 handles.rename(handle, self._handle, other, replace=False)
-        finally:
-            native.release(handle)
-
-    def _move_aside(self, name: str) -> None:
-        handle = handles.open_at(self._handle, name, native.DELETE | native.FILE_READ_ATTRIBUTES, native.SHARE_ALL)
-        try:
-            handles.rename(handle, self._handle, f".{name}.{os.urandom(16).hex()}.tmp")
-            handles.delete(handle)
         finally:
             native.release(handle)
 
@@ -263,7 +258,10 @@ class Directory(Closing):
         try:
             if handles.facts(handle).kind is FileKind.DIRECTORY:
                 raise Refused("it is a directory", subject=path, hint="move it away", detail="EISDIR")
-            handles.delete(handle)
+            if not handles.delete_at_once(handle):
+                with suppress(OSError):
+                    handles.rename(handle, self._handle, f".removed.{os.urandom(16).hex()}.tmp", replace=False)
+                handles.delete(handle)
         finally:
             native.release(handle)
 

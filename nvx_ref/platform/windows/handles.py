@@ -257,13 +257,31 @@ def rename(handle: int, root: int, name: str, *, replace: bool = True) -> None:
 
 
 def delete(handle: int) -> None:
-    """Remove a handle's file or directory: at once where the kernel can, else when its last handle is closed."""
+    """Remove a handle's file or directory: at once where the kernel can, else when its last handle is closed.
+
+    Raises:
+        OSError: As Windows says.
+    """
+    if delete_at_once(handle):
+        return
+    status = _set(handle, _DISPOSITION, b"\1")
+    if status < 0:
+        raise native.status_error(status)
+
+
+def delete_at_once(handle: int) -> bool:
+    """Remove a handle's file or directory, its name included, whoever has it open; False if that isn't possible here.
+
+    Raises:
+        OSError: As Windows says.
+    """
     posix = 0x1 | 0x2 | 0x10
     status = _set(handle, _DISPOSITION_EX, posix.to_bytes(4, "little"))
     if status & 0xFFFF_FFFF in _OLDER_KERNEL:
-        status = _set(handle, _DISPOSITION, b"\1")
+        return False
     if status < 0:
         raise native.status_error(status)
+    return True
 
 
 def _set(handle: int, what: int, data: bytes) -> int:
