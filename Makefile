@@ -4,7 +4,8 @@ JOBS ?= 2
 BENCH ?=
 BENCH_JSON ?= bench.json
 VENV := .venv
-WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/windows $(addprefix scenarios/test_,$(addsuffix .py, \
+WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/windows \
+	tests/session tests/nvxc tests/store tests/supervisor $(addprefix scenarios/test_,$(addsuffix .py, \
 	cold_boot adapter checked_handoff image_guards restart_same_identity another_runtime hard_to_read \
 	crash_points interrupted_launch lifecycle one_shot bad_input command_line))
 WINE_ONLY ?= not (test_crash_points and (pairs or calls or errors or stop or refused-start or served-steps or \

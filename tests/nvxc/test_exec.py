@@ -107,7 +107,8 @@ def test_a_timeout_of_its_own_bounds_the_wait(timeout_ms: int, most: float) -> N
     guest = Watched(frame(0x84, b"exit"))
     nvxc = NvxcClient(guest, request_ids=lambda: 7, response_grace=31)
     nvxc.exec(ExecRequest(argv=("/a",), timeout_ms=timeout_ms), ignore, Deadline.after(10_000))
-    assert most - 30 < guest.deadlines[0] <= most
+    # A clock of few digits may give back a little more than was put in.
+    assert most - 30 < guest.deadlines[0] < most + 1e-6
 
 
 def test_an_exec_without_an_end_ends_the_session_at_the_deadline() -> None:

@@ -14,22 +14,20 @@ from nvx_ref.errors import SessionFailed
 from nvx_ref.platform import endpoint
 from nvx_ref.session import MAX_DATA, DuplexTransport, Ready, Record, RecordType, SessionDriver
 from session_peers import CAPABILITY, EPOCH, INSTANCE, Peer, data, soon
+from system import listen, short_root
 
 COUNT = 20
-pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="the endpoint is no socket here")
 
 
 @contextmanager
 def served(behave: Callable[[Peer], None]) -> Iterator[SessionDriver]:
     faults: list[BaseException] = []
-    with tempfile.TemporaryDirectory(prefix="nvx", dir="/tmp") as directory, socket.socket(socket.AF_UNIX) as listener:
+    with tempfile.TemporaryDirectory(prefix="nvx", dir=short_root()) as directory:
         path = endpoint.choose(directory)
-        listener.bind(path)
-        listener.listen()
+        accept = listen(path)
 
         def serve() -> None:
-            accepted, _ = listener.accept()
-            with accepted:
+            with accept() as accepted:
                 try:
                     behave(Peer(accepted))
                 except BaseException as fault:  # noqa: BLE001 - shown below

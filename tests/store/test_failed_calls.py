@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Callable
 
 import pytest
+
+from system import only_linux
+
+only_linux("the calls that fail here are Linux's")
+
+import fcntl
 
 from nvx_ref.errors import NvxError
 from nvx_ref.platform import endpoint

@@ -81,6 +81,7 @@ class Holder:
 
 
 @pytest.mark.case("T41a")
+@pytest.mark.spec("620.acc.13")
 def test_three_processes_have_one_holder(site: Site) -> None:
     a, b, c = (Holder(site) for _ in range(3))
     try:

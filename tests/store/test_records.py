@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvx_ref.errors import Malformed
-from nvx_ref.platform.contract import FileId, ProcessIdentity
+from nvx_ref.platform.contract import MAX_PID, FileId, ProcessIdentity
 from nvx_ref.store.identity import IdentityPart, RuntimeIdentity
 from nvx_ref.store.records import FORMAT, MAX_RECORD, Journal, RuntimeRecord, decode, encode
 
@@ -156,7 +156,7 @@ def test_a_damaged_record_is_reported(raw: bytes) -> None:
 
 
 @pytest.mark.case("T07")
-@pytest.mark.parametrize("pid", ["0", "-1", "4194305", "1e3", "1.0", '"7"', "true", "null", "[7]", "1" * 400])
+@pytest.mark.parametrize("pid", ["0", "-1", str(MAX_PID + 1), "1e3", "1.0", '"7"', "true", "null", "[7]", "1" * 400])
 def test_a_number_that_is_no_process_is_malformed(pid: str) -> None:
     fault(edit("4711", pid))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 import threading
 
 import msgspec
@@ -11,7 +11,7 @@ import pytest
 
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Indeterminate, Malformed, NvxError, Refused
-from nvx_ref.platform import process
+from nvx_ref.platform import files, process
 from nvx_ref.platform.contract import Unpinnable
 from nvx_ref.process import ProcessRef
 from nvx_ref.steps import Step
@@ -19,7 +19,21 @@ from nvx_ref.store import ProcessIdentity, Recovered, claim, evidence
 from nvx_ref.store.names import JOURNAL, LOG, RUNTIME
 from nvx_ref.supervisor import peer_probe
 from recovering import LAUNCH_ID, STOPPED, Scripted, fork_window, kept, recovered
-from sandboxes import Site, claimed, ended, log_of, raising, soon, stranger, wait_for, write_journal, write_runtime
+from sandboxes import (
+    STAND_IN,
+    Site,
+    claimed,
+    ended,
+    log_of,
+    open_log,
+    raising,
+    soon,
+    stranger,
+    wait_for,
+    write_journal,
+    write_runtime,
+)
+from system import KILLED, PYTHON, unix
 
 pytestmark = pytest.mark.usefixtures("brief")
 
@@ -71,7 +85,12 @@ def test_a_claim_is_looked_at_again_for_a_while(launched: Site, monkeypatch: pyt
 
 @pytest.mark.spec("620.scope2.e")
 def test_a_recorded_process_is_verified_and_terminated(launched: Site) -> None:
-    child = subprocess.Popen(["/bin/sleep", "1000"])
+    log = open_log(launched.path(LOG))
+    assert files.claim_log(log)
+    child = subprocess.Popen(
+        [PYTHON, "-I", "-c", "import time; time.sleep(1000)"], stdin=subprocess.DEVNULL, stdout=log
+    )
+    os.close(log)
     with process.Pin.open(child.pid) as pin:
         identity = pin.identity()
     write_journal(launched, identity)
@@ -79,7 +98,7 @@ def test_a_recorded_process_is_verified_and_terminated(launched: Site) -> None:
     reaper.start()
     recovered(launched, Recovered.TERMINATED, identity)
     reaper.join()
-    assert child.returncode == -9
+    assert child.returncode == KILLED
     assert launched.steps == [
         Step.RECOVER_PROBED,
         Step.RECOVER_VERIFIED,
@@ -152,6 +171,7 @@ def test_a_boot_that_can_not_be_read_is_unknown(launched: Site, monkeypatch: pyt
     kept(launched, "boot")
 
 
+@unix("there is one namespace of processes")
 def test_another_namespace_is_decided_by_the_claim(launched: Site) -> None:
     with stranger() as alive:
         identity = msgspec.structs.replace(alive, pid_namespace=1)
@@ -189,7 +209,8 @@ def test_a_process_that_does_not_end_is_unknown(
     acting = Scripted(**part)
     monkeypatch.setattr(evidence.ProcessRef, "open", lambda _: acting)
     write_journal(launched, process.own_identity())
-    error = kept(launched, detail)
+    with claimed(launched.path(LOG)):
+        error = kept(launched, detail)
     assert "kept" in (error.hint or "")
     assert acting.closed
 
@@ -207,7 +228,7 @@ def test_a_server_that_has_the_log_is_the_vmm(launched: Site) -> None:
 
     with claimed(launched.path(LOG)), launched.lock() as locked:
         assert locked.recover(probe).kind is Recovered.TERMINATED
-    assert asked == [str(launched.path("control.sock"))]
+    assert asked == [launched.endpoint]
     assert acting.terminated
     assert acting.closed
     assert launched.listing() == {*STOPPED, "outcome.json"}
@@ -243,30 +264,24 @@ def test_a_free_claim_is_seen_before_the_probe_is_asked(launched: Site) -> None:
 @pytest.mark.case("T14")
 def test_a_stranger_that_serves_the_endpoint_is_left_alone(provisioned: Site) -> None:
     write_journal(provisioned)
-    code = (
-        "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\n"
-        "print(1, flush=True)\nsys.stdin.read()\n"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-c", code, str(provisioned.path("control.sock"))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    words = [PYTHON, "-I", str(STAND_IN), provisioned.lifeline, "serve", provisioned.endpoint]
+    child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert child.stdout is not None
     with child:
-        assert child.stdout.readline()
-        found = peer_probe(str(provisioned.path("control.sock")), soon())
+        assert [child.stdout.readline().split()[0] for _ in range(2)] == [b"capability", b"ready"]
+        found = peer_probe(provisioned.endpoint, soon())
         assert found is not None
         assert found.identity.pid == child.pid
         found.close()
         with claimed(provisioned.path(LOG)), provisioned.lock() as locked, pytest.raises(Indeterminate):
             locked.recover(peer_probe)
         assert child.poll() is None
+        provisioned.close()
     assert child.returncode == 0
 
 
 def test_nobody_serves_an_endpoint_that_is_not_there(provisioned: Site) -> None:
-    assert peer_probe(str(provisioned.path("control.sock")), Deadline(0.0)) is None
+    assert peer_probe(provisioned.endpoint, Deadline(0.0)) is None
 
 
 def test_a_commit_that_was_cut_short_is_completed_and_nothing_is_touched(launched: Site) -> None:

@@ -53,16 +53,11 @@ def test_a_process_that_has_the_log_is_the_recorded_one(launched: Site) -> None:
     with stranger(log=launched.path(LOG)) as alive:
         identity = msgspec.structs.replace(alive, pidfs_inode=None)
         write_journal(launched, identity)
-        with claimed(launched.path(LOG)):
-            found = evidence.examine(
-                files.open_private(str(launched.path())),
-                identity,
-                log_of(launched),
-                str(launched.path("control.sock")),
-                None,
-            )
-            assert found is not None
-            found.close()
+        found = evidence.examine(
+            files.open_private(str(launched.path())), identity, log_of(launched), launched.endpoint, None
+        )
+        assert found is not None
+        found.close()
 
 
 @pytest.mark.case("T02")
@@ -81,7 +76,7 @@ def test_a_process_that_ends_while_its_witness_is_asked_for_has_exited(
                 files.open_private(str(launched.path())),
                 identity,
                 log_of(launched),
-                str(launched.path("control.sock")),
+                launched.endpoint,
                 None,
             )
             is None

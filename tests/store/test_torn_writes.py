@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from system import only_linux
+
+only_linux("crashes between calls need a fork; there the crash points of the scenarios are what comes in between")
+
 from nvx_ref.errors import Malformed
 from nvx_ref.store import Launch, Recovered
 from nvx_ref.store.names import JOURNAL, LOCK, LOG, RUNTIME

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import SessionFailed, TimedOut
@@ -106,10 +107,22 @@ class DuplexSocketTransport(SocketTransport):
         return (self.sock.send(data) if writable else 0), arrived
 
 
-class Peer:
-    """The broker's end of a socket pair."""
+class Stream(Protocol):
+    """What a peer needs of its end: a socket has it."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def settimeout(self, seconds: float, /) -> None: ...
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def sendall(self, data: bytes, /) -> None: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+
+class Peer:
+    """The broker's end of a socket pair, or of an endpoint."""
+
+    def __init__(self, sock: Stream) -> None:
         sock.settimeout(60)
         self.sock = sock
         self.parser = RecordParser()
@@ -134,6 +147,8 @@ def peer(
 ) -> Iterator[SessionDriver]:
     ours, theirs = socket.socketpair()
     if buffer:
+        # Connections of TCP, which pairs are where there are no sockets of one machine, come to a halt with small ones.
+        buffer = buffer if ours.family == getattr(socket, "AF_UNIX", None) else 1 << 16
         for sock in (ours, theirs):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -154,8 +169,9 @@ def peer(
         yield driver
     finally:
         driver.close()
-        thread.join(60)
+        # The peer's own end is only now: a connection of TCP doesn't tell who sends that nobody will read it.
         ours.close()
+        thread.join(60)
     assert not thread.is_alive()
     if faults:
         raise faults[0]

@@ -12,7 +12,6 @@ assert sys.platform == "win32"
 import msvcrt
 
 from __main__ import SERVING, answer, prepare, say
-
 from pipe_server import Server
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import pytest
@@ -15,8 +16,12 @@ PYTHON = sys.executable
 """An interpreter that is the process itself, and starts no other."""
 KILLED = -signal.SIGKILL
 """The status of a process that was ended from outside."""
+ODD_NAME = "\n"
+"""A file's name that can't be shown as it is."""
 SOCKETS = {"control.sock"}
 """What an endpoint leaves in its sandbox's directory."""
+SLOWER = 1
+"""How many times longer a process takes to start than on Linux, roughly."""
 SYNC = (os, "fsync")
 """The call that makes a file's content safe, for whoever replaces it."""
 
@@ -75,3 +80,16 @@ def refuse_removal(patched: pytest.MonkeyPatch, names: Sequence[str], error: int
         unlink(path, dir_fd=dir_fd)
 
     patched.setattr(os, "unlink", refuse)
+
+
+def listen(endpoint: str) -> Callable[[], socket.socket]:
+    """Serve an endpoint to one client; what this returns waits for it, and returns the connection."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(endpoint)
+    listener.listen()
+
+    def accept() -> socket.socket:
+        with listener:
+            return listener.accept()[0]
+
+    return accept

@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import NoReturn, Self
 
 import pytest
 
@@ -18,13 +18,18 @@ import msvcrt
 
 from nvx_ref.platform.windows import handles
 from nvx_ref.platform.windows.directory import Directory
+from pipe_server import Server
 
 PYTHON: str = getattr(sys, "_base_executable", sys.executable)
 """An interpreter that is the process itself: a virtual environment's own starts another."""
 KILLED = 1
 """The status of a process that was ended from outside, as `Popen.kill` gives it."""
+ODD_NAME = "\x7f"
+"""A file's name that can't be shown as it is."""
 SOCKETS: set[str] = set()
 """What an endpoint leaves in its sandbox's directory: it is a pipe, which is no file."""
+SLOWER = 5
+"""How many times longer a process takes to start than on Linux, roughly."""
 SYNC = (handles, "flush")
 """The call that makes a file's content safe, for whoever replaces it."""
 
@@ -98,3 +103,35 @@ def refuse_removal(patched: pytest.MonkeyPatch, names: Sequence[str], error: int
         remove(self, name, path)
 
     patched.setattr(Directory, "_remove", refuse)
+
+
+class Stream:
+    """A pipe's connection, in the words of a socket.
+
+    Args:
+        server: The server's end.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.settimeout = lambda _: None
+        self.recv = server.receive_some
+        self.sendall = server.send
+        self.shutdown = lambda _: server.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+
+def listen(endpoint: str) -> Callable[[], Stream]:
+    """Serve an endpoint to one client; what this returns waits for it, and returns the connection."""
+    server = Server(endpoint)
+
+    def accept() -> Stream:
+        server.accept()
+        return Stream(server)
+
+    return accept
