@@ -8,7 +8,8 @@ import pytest
 
 import sandboxes
 from nvx_ref.store import claim
-from nvx_ref.store.names import CAPABILITY, LOG, SOCKET
+from nvx_ref.store.names import CAPABILITY, LOG
+from system import SOCKETS
 
 
 @pytest.fixture
@@ -34,6 +35,6 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def recorded(provisioned: sandboxes.Site) -> sandboxes.Site:
     """A sandbox with the runtime files of a committed launch, but its record."""
-    for name in (SOCKET, CAPABILITY, LOG, ".tmpAb3dE6"):
+    for name in (*SOCKETS, CAPABILITY, LOG, ".tmpAb3dE6"):
         provisioned.path(name).touch(0o600)
     return provisioned

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -11,14 +10,15 @@ import pytest
 from nvx_ref.errors import NotFound
 from nvx_ref.steps import Step
 from nvx_ref.store import Recovered
-from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, RUNTIME, SOCKET
+from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, RUNTIME
 from nvx_ref.supervisor import Exited, Graceful, Indeterminate, Live, Verdict, inspect, peer_probe, reattach
 from sandboxes import CRASHED, IDENTITY, NAME, Site, ask_to_stop, soon, wait_for
+from system import KILLED, SOCKETS
 
 PROVISIONED = {"config.json", LOCK}
 BEGUN = PROVISIONED | {CAPABILITY, LOG, JOURNAL}
-SERVED = BEGUN | {SOCKET}
-RUNNING = PROVISIONED | {CAPABILITY, LOG, SOCKET, RUNTIME}
+SERVED = BEGUN | SOCKETS
+RUNNING = PROVISIONED | {CAPABILITY, LOG, RUNTIME} | SOCKETS
 
 
 def nothing(found: Verdict) -> bool:
@@ -88,9 +88,9 @@ def settled(site: Site) -> Verdict:
 @pytest.mark.parametrize("step", START)
 def test_a_crash_in_a_start_leaves_a_known_state(provisioned: Site, step: Step, how: str) -> None:
     listing, running, verdict = START[step]
-    assert provisioned.run_until(step, how=how) == (CRASHED if how == "exit" else -signal.SIGKILL)
+    assert provisioned.run_until(step, how=how) == (CRASHED if how == "exit" else KILLED)
     # A VMM that was spawned may have bound its socket by now, or not yet.
-    assert provisioned.listing() - {SOCKET} == listing - {SOCKET}
+    assert provisioned.listing() - SOCKETS == listing - SOCKETS
     assert len(provisioned.stand_ins()) == running
     looked = inspect(provisioned.store, NAME, IDENTITY)
     assert isinstance(looked, Indeterminate) == (step in list(START)[5:8])
@@ -146,7 +146,7 @@ def test_a_committed_vmm_outlives_its_orchestrator(provisioned: Site) -> None:
     ("step", "listing"),
     [
         (Step.STOP_REQUESTED, None),
-        (Step.STOP_EXITED, PROVISIONED | {LOG, CAPABILITY, SOCKET, RUNTIME}),
+        (Step.STOP_EXITED, RUNNING),
         (Step.STOP_RECORD_CLEARED, PROVISIONED | {LOG}),
     ],
 )
@@ -178,7 +178,7 @@ REMOVAL = [
 def test_a_crash_in_a_removal_can_be_repeated(provisioned: Site, step: Step, hit: int, how: str) -> None:
     for name in (LOG, "disk.img", ".tmpAb3dE6"):
         provisioned.path(name).touch(0o600)
-    assert provisioned.run_until(step, "remove", hit=hit, how=how) == (CRASHED if how == "exit" else -signal.SIGKILL)
+    assert provisioned.run_until(step, "remove", hit=hit, how=how) == (CRASHED if how == "exit" else KILLED)
     if step is Step.REMOVAL_DIRECTORY:
         with pytest.raises(NotFound):
             provisioned.store.lock_removal(NAME, deadline=soon())

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from system import only_linux
+
+only_linux("a new process has no copies of what it doesn't inherit")
+
 from nvx_ref.errors import Indeterminate
 from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileId

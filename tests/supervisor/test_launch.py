@@ -6,7 +6,6 @@ import base64
 import errno
 import gc
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +13,16 @@ from contextlib import contextmanager
 
 import pytest
 
+from harness import witness
 from nvx_ref import errors
 from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.process import ProcessRef
 from nvx_ref.steps import Step
 from nvx_ref.store import Claim, Recovered, RuntimeIdentity
-from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, RUNTIME, SOCKET
+from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, RUNTIME
 from nvx_ref.supervisor import Exited, Graceful, Inherited, Live, Starting, VmmCommand, launch, reattach
 from sandboxes import IDENTITY, NAME, Site, ask_to_stop, past, raising, soon, wait_for, wait_until_served
+from system import PYTHON, SOCKETS, SYNC, forks, unix
 
 PROVISIONED = {"config.json", LOCK}
 FAILED = PROVISIONED | {LOG}
@@ -42,10 +43,10 @@ def test_a_launch_passes_its_steps_in_order(provisioned: Site) -> None:
             Step.START_RUNTIME_WRITTEN,
             Step.START_JOURNAL_REMOVED,
         ]
-        assert provisioned.listing() == PROVISIONED | {RUNTIME, CAPABILITY, SOCKET, LOG}
+        assert provisioned.listing() == PROVISIONED | {RUNTIME, CAPABILITY, LOG} | SOCKETS
         assert vmm.record == locked.runtime()
         assert vmm.record.process == vmm.process.identity
-        assert vmm.endpoint == str(provisioned.path(SOCKET))
+        assert (vmm.endpoint == provisioned.endpoint) is bool(SOCKETS)
         assert locked.look_at_claim(vmm.record.log) is Claim.HELD
         provisioned.steps.clear()
         assert isinstance(vmm.stop(ask_to_stop, soon()), Graceful)
@@ -58,6 +59,7 @@ def test_a_launch_passes_its_steps_in_order(provisioned: Site) -> None:
 @pytest.mark.spec("656.spawn.a")
 @pytest.mark.spec("656.spawn.b")
 @pytest.mark.spec("656.spawn.c")
+@unix("a VMM there inherits handles: tests/platform/windows/test_spawn.py")
 def test_a_vmm_inherits_its_streams_and_what_is_allowed(provisioned: Site) -> None:
     image = os.open(provisioned.path("config.json"), os.O_RDONLY | os.O_CLOEXEC)
     unrelated = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -89,12 +91,12 @@ def test_a_vmm_works_in_its_sandbox_and_is_told_its_endpoint(provisioned: Site) 
     def command(endpoint: str) -> VmmCommand:
         told.append(endpoint)
         assert provisioned.listing() == PROVISIONED | {CAPABILITY, LOG, JOURNAL}
-        return VmmCommand([sys.executable, "-I", "-c", "import os; print(os.getcwd())"])
+        return VmmCommand([PYTHON, "-I", "-c", "import os; print(os.getcwd())"])
 
     with provisioned.lock() as locked, launch(locked, IDENTITY, command) as begun:
         assert begun.process.wait(soon())
-        assert provisioned.path(LOG).read_text() == f"{provisioned.path()}\n"
-    assert told == [str(provisioned.path(SOCKET))]
+        assert os.path.samefile(provisioned.path(LOG).read_text().strip(), provisioned.path())
+        assert told == [begun.endpoint]
 
 
 @pytest.mark.spec("656.launch.b")
@@ -189,6 +191,7 @@ def test_a_launch_that_is_dropped_after_its_lock_is_ended_and_recovered_later(pr
         assert found.recovery.kind is Recovered.EXITED
 
 
+@forks
 def test_a_forked_child_leaves_its_parents_launch_alone(provisioned: Site) -> None:
     with provisioned.lock() as locked, launch(locked, IDENTITY, lambda _: provisioned.command("silent")) as begun:
         child = os.fork()
@@ -216,10 +219,10 @@ def test_a_vmm_that_exited_is_not_committed(provisioned: Site) -> None:
 def test_a_record_that_can_not_be_written_leaves_a_launch_to_abandon(
     provisioned: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with provisioned.lock() as locked, launch(locked, IDENTITY, lambda _: provisioned.command()) as begun:
+    with provisioned.lock() as locked, launch(locked, IDENTITY, provisioned.serving) as begun:
         wait_until_served(begun)
         with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", raising(OSError(errno.EIO, os.strerror(errno.EIO))))
+            patched.setattr(*SYNC, raising(OSError(errno.EIO, os.strerror(errno.EIO))))
             with pytest.raises(errors.Refused, match="EIO"):
                 begun.commit()
         assert RUNTIME not in provisioned.listing()
@@ -283,14 +286,15 @@ def forms_of(secret: bytes) -> list[bytes]:
 
 
 def test_the_capability_appears_nowhere(provisioned: Site) -> None:
-    with provisioned.lock() as locked, launch(locked, IDENTITY, lambda _: provisioned.command()) as begun:
+    with provisioned.lock() as locked, launch(locked, IDENTITY, provisioned.serving) as begun:
         wait_until_served(begun)
         shown = [repr(begun).encode(), str(begun.process).encode()]
-        shown += [provisioned.path(name).read_bytes() for name in provisioned.listing() - {CAPABILITY, SOCKET}]
-        for name in ("environ", "cmdline"):
-            with open(f"/proc/{begun.process.identity.pid}/{name}", "rb") as file:
+        shown += [provisioned.path(name).read_bytes() for name in provisioned.listing() - {CAPABILITY, *SOCKETS}]
+        shown += [word.encode() for word in witness.host().arguments(begun.process.identity.pid)]
+        for path in (f"/proc/{begun.process.identity.pid}/environ",) if SOCKETS else ():
+            with open(path, "rb") as file:
                 shown.append(file.read())
-        assert str(provisioned.path()).encode() in b"".join(shown)
+        assert begun.endpoint.encode() in b"".join(shown)
         for form in forms_of(begun.capability):
             assert not any(form in text for text in shown)
 
@@ -303,7 +307,7 @@ def test_a_second_launch_waits_for_no_descendant_forever(provisioned: Site) -> N
             pid = begun.process.identity.pid
         assert [one for one in provisioned.stand_ins() if one != pid]
         with pytest.raises(errors.Indeterminate) as caught:
-            launch(locked, IDENTITY, lambda _: provisioned.command())
+            launch(locked, IDENTITY, provisioned.serving)
         assert caught.value.detail == "claim-held"
         provisioned.close()
         locked.deadline = soon()

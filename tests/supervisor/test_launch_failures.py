@@ -15,17 +15,18 @@ from nvx_ref.steps import Step
 from nvx_ref.store.names import LOCK, LOG
 from nvx_ref.supervisor import Exited, Inherited, VmmCommand, launch, reattach, starting
 from sandboxes import IDENTITY, Site, raising, soon
+from system import SYNC, open_descriptors
 
 PROVISIONED = {"config.json", LOCK}
 FAILED = PROVISIONED | {LOG}
 
 
 def failed(site: Site, command: Callable[[str], VmmCommand], error: type[BaseException]) -> BaseException:
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with site.lock() as locked, pytest.raises(error) as caught:
         launch(locked, IDENTITY, command)
     assert site.listing() == FAILED
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert open_descriptors() <= before
     with site.lock() as locked:
         found = reattach(locked, IDENTITY, deadline=soon())
         assert isinstance(found, Exited)
@@ -43,7 +44,9 @@ def test_a_command_that_fails_ends_the_launch(provisioned: Site) -> None:
 
 
 @pytest.mark.spec("656.tests.m")
-@pytest.mark.parametrize("program", ["/nowhere/openvmm", "no-such-program-anywhere", "/etc/passwd", "/"])
+@pytest.mark.parametrize(
+    "program", ["/nowhere/openvmm", "no-such-program-anywhere", __file__, os.path.dirname(__file__)]
+)
 def test_a_program_that_can_not_be_executed_ends_the_launch(provisioned: Site, program: str) -> None:
     failed(provisioned, lambda _: VmmCommand([program]), errors.LaunchFailed)
 
@@ -52,7 +55,8 @@ def test_a_program_that_can_not_be_executed_ends_the_launch(provisioned: Site, p
 @pytest.mark.spec("656.spawn.e")
 @pytest.mark.parametrize("number", [0, 1, 2, -1, 900])
 def test_a_descriptor_that_can_not_be_allowed_ends_the_launch(provisioned: Site, number: int) -> None:
-    error = failed(provisioned, lambda _: VmmCommand(provisioned.command().argv, [Inherited(number)]), errors.Refused)
+    argv = provisioned.command("silent").argv
+    error = failed(provisioned, lambda _: VmmCommand(argv, [Inherited(number)]), errors.Refused)
     assert str(number) in str(error)
     assert provisioned.stand_ins() == []
 
@@ -63,7 +67,7 @@ def test_a_vmm_that_can_not_be_recorded_is_ended_through_its_child(
     provisioned: Site, monkeypatch: pytest.MonkeyPatch, kind: BaseException
 ) -> None:
     monkeypatch.setattr(starting.ProcessRef, "from_child", raising(kind))
-    failed(provisioned, lambda _: provisioned.command(), type(kind))
+    failed(provisioned, provisioned.serving, type(kind))
     assert provisioned.stand_ins() == []
 
 
@@ -78,8 +82,8 @@ def test_a_full_disk_after_the_spawn_ends_the_vmm(provisioned: Site, monkeypatch
         if calls == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
-    error = failed(provisioned, lambda _: provisioned.command(), errors.Refused)
+    monkeypatch.setattr(*SYNC, full)
+    error = failed(provisioned, provisioned.serving, errors.Refused)
     assert "ENOSPC" in str(error)
     assert provisioned.steps[-1] is Step.START_SPAWNED
     assert provisioned.stand_ins() == []

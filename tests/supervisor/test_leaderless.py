@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from system import only_linux
+
+only_linux("a process there has no first thread that could end before it")
+
 from nvx_ref.platform.linux import pidfd
 from nvx_ref.steps import Step
 from nvx_ref.store import Recovered

@@ -41,6 +41,7 @@ from sandboxes import (
     write_journal,
     write_runtime,
 )
+from system import FIFO, forks, refuse_removal, symlink, unix
 
 pytestmark = pytest.mark.usefixtures("brief")
 
@@ -86,10 +87,11 @@ def test_a_record_of_another_namespace_is_decided_by_the_claim(recorded: Site) -
 
 
 @pytest.mark.case("T01")
+@unix("an endpoint there doesn't tell for which directory it was chosen")
 def test_a_record_that_was_copied_from_another_directory(recorded: Site) -> None:
     """Its process is verified, and another sandbox's: only a place *and* a log that are others say so."""
     other = FileId("1", "2")
-    with stranger() as alive:
+    with stranger(log=recorded.path(LOG)) as alive:
         for log, endpoint, expected in (
             (None, None, Live),
             (other, None, Live),
@@ -115,11 +117,11 @@ def test_an_unreadable_record_is_unknown(recorded: Site, name: str, damage: byte
     assert name in found.reason
 
 
-@pytest.mark.parametrize("kind", ["symlink", "fifo", "directory"])
+@pytest.mark.parametrize("kind", ["symlink", FIFO, "directory"])
 def test_a_record_that_is_no_file_is_unknown(recorded: Site, kind: str) -> None:
     path = recorded.path(RUNTIME)
     if kind == "symlink":
-        path.symlink_to("config.json")
+        symlink(path, "config.json")
     elif kind == "fifo":
         os.mkfifo(path)
     else:
@@ -174,14 +176,14 @@ def test_a_number_and_start_of_another_process_are_told_apart_by_its_unique_numb
 
 
 @pytest.mark.case("T02")
-def test_without_a_unique_number_the_free_claim_tells(recorded: Site) -> None:
+def test_without_a_unique_number_the_claim_tells(recorded: Site) -> None:
     with stranger(log=recorded.path(LOG)) as alive:
         plain = msgspec.structs.replace(alive, pidfs_inode=None)
-        record = write_runtime(recorded, plain)
-        with claimed(recorded.path(LOG)):
-            assert isinstance(looked(recorded), Live)
-            assert isinstance(found_by(recorded), Live)
-        exited(recorded, record)
+        write_runtime(recorded, plain)
+        assert isinstance(looked(recorded), Live)
+        assert isinstance(found_by(recorded), Live)
+    with stranger() as alive:
+        exited(recorded, write_runtime(recorded, msgspec.structs.replace(alive, pidfs_inode=None)))
 
 
 @pytest.mark.case("T02")
@@ -194,6 +196,7 @@ def test_a_process_without_the_log_is_unknown_while_the_claim_is_held(recorded: 
 
 
 @pytest.mark.case("T23")
+@forks
 def test_a_zombie_is_exited(recorded: Site) -> None:
     child = os.fork()
     if child == 0:
@@ -210,7 +213,7 @@ def test_a_zombie_is_exited(recorded: Site) -> None:
 @pytest.mark.spec("620.scope3.l")
 @pytest.mark.spec("620.acc.9")
 def test_a_verified_process_of_the_same_runtime_is_live(recorded: Site) -> None:
-    with stranger() as alive:
+    with stranger(log=recorded.path(LOG)) as alive:
         record = write_runtime(recorded, alive)
         before = recorded.listing()
         assert isinstance(looked(recorded), Live)
@@ -232,7 +235,7 @@ def test_a_verified_process_of_the_same_runtime_is_live(recorded: Site) -> None:
 def test_a_verified_process_of_another_runtime_is_mismatched(recorded: Site, part: IdentityPart) -> None:
     field = dict(zip(IdentityPart, IDENTITY.__struct_fields__, strict=True))[part]
     other = msgspec.structs.replace(IDENTITY, **{field: "another"})
-    with stranger() as alive:
+    with stranger(log=recorded.path(LOG)) as alive:
         write_runtime(recorded, alive, identity=other)
         for found in (looked(recorded), found_by(recorded)):
             assert isinstance(found, Mismatched)
@@ -254,12 +257,9 @@ def test_the_callers_identity_is_checked_first(recorded: Site) -> None:
 def test_a_record_that_can_not_be_cleared_is_an_error_and_kept(recorded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     write_runtime(recorded, ended())
 
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
     with recorded.lock() as locked:
         with monkeypatch.context() as patched:
-            patched.setattr(os, "unlink", refuse)
+            refuse_removal(patched, recorded.listing(), errno.EROFS)
             with pytest.raises(errors.Refused):
                 reattach(locked, IDENTITY, deadline=soon())
         assert locked.runtime() is not None
@@ -287,7 +287,7 @@ def test_a_look_needs_no_lock(recorded: Site) -> None:
 
 def test_a_look_during_a_commit_sees_one_state(recorded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The launch of the journal that was read first is finished, and the next one committed, before the record is."""
-    with stranger() as alive:
+    with stranger(log=recorded.path(LOG)) as alive:
         write_journal(recorded)
         real = Reader.runtime
         finished = threading.Event()
@@ -300,8 +300,7 @@ def test_a_look_during_a_commit_sees_one_state(recorded: Site, monkeypatch: pyte
             return real(self)
 
         monkeypatch.setattr(Reader, "runtime", between)
-        with claimed(recorded.path(LOG)):
-            found = inspect(recorded.store, NAME, IDENTITY)
+        found = inspect(recorded.store, NAME, IDENTITY)
         assert isinstance(found, Live)
         found.vmm.close()
 
@@ -312,7 +311,7 @@ def test_a_look_reads_the_journal_before_the_record(recorded: Site, monkeypatch:
 
     Read the other way round, there would be no record yet and no journal any more: nothing runs, to a look at a VMM.
     """
-    with stranger() as alive:
+    with stranger(log=recorded.path(LOG)) as alive:
         launch_id = write_journal(recorded, alive).launch_id
         committed = threading.Event()
 

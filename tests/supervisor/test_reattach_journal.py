@@ -82,7 +82,7 @@ def test_a_journal_with_a_process_that_can_not_be_examined(recorded: Site, monke
 @pytest.mark.spec("656.tests.d")
 def test_a_journal_with_a_process_that_lives(provisioned: Site) -> None:
     with provisioned.lock() as locked:
-        begun = launch(locked, IDENTITY, lambda _: provisioned.command())
+        begun = launch(locked, IDENTITY, provisioned.serving)
         wait_until_served(begun)
         before = looked(provisioned)
         assert isinstance(before, Indeterminate)
@@ -110,11 +110,12 @@ def test_a_journal_with_a_process_that_does_not_go_in_time(provisioned: Site, mo
 
 
 def test_a_journal_of_a_newer_launch_is_judged_before_the_record(recorded: Site) -> None:
-    with stranger() as older:
+    gone = ended()
+    with stranger(log=recorded.path(LOG)) as older:
         write_runtime(recorded, older)
         write_journal(recorded)
-        with claimed(recorded.path(LOG)):
-            unknown(recorded, "claim-held", when_looked="launch-unfinished")
+        unknown(recorded, "claim-held", when_looked="launch-unfinished")
+        write_journal(recorded, gone)
         assert isinstance(looked(recorded), Live)
         found = found_by(recorded)
         assert isinstance(found, Live)
@@ -123,7 +124,7 @@ def test_a_journal_of_a_newer_launch_is_judged_before_the_record(recorded: Site)
 
 
 def test_a_journal_of_the_record_is_a_commit_cut_short(recorded: Site) -> None:
-    with stranger() as alive:
+    with stranger(log=recorded.path(LOG)) as alive:
         record = write_runtime(recorded, alive)
         write_journal(recorded, alive, launch_id=record.launch_id)
         assert isinstance(looked(recorded), Live)

@@ -8,6 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from system import only_linux
+
+only_linux("these make namespaces, mounts and users of Linux")
+
 from namespaces import PROCESSES, isolated
 from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.platform import process

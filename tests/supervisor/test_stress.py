@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ import msgspec
 import pytest
 
 from nvx_ref.errors import NotFound
-from nvx_ref.platform.linux import pidfd
 from nvx_ref.store import Claim, Recovered, claim
 from nvx_ref.store.names import LOCK, LOG, RUNTIME
 from nvx_ref.supervisor import Exited, Graceful, Live, inspect, launch, reattach
@@ -36,10 +34,11 @@ from sandboxes import (
     write_journal,
     write_runtime,
 )
+from system import PYTHON, SLOWER, environment, open_descriptors, unix
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(400)]
 
-THREADS = 48
+THREADS = 48 // SLOWER
 
 
 @pytest.fixture
@@ -56,9 +55,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_leak() -> Iterator[None]:
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_descriptors())
     yield
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(open_descriptors()) <= before
 
 
 def together(work: Callable[[int], None], count: int = THREADS) -> None:
@@ -145,17 +144,18 @@ def test_one_holder_among_many_threads(site: Site, turns: int) -> None:
 def test_one_holder_among_many_processes(site: Site, turns: int) -> None:
     witness = Path(site.root, "witness")
     witness.touch()
-    words = [sys.executable, str(SUPPORT / "lock_worker.py"), site.store.root, NAME, str(witness), str(12 * turns)]
-    environment = {**os.environ, "PYTHONPATH": str(SUPPORT.parents[1])}
+    words = [PYTHON, str(SUPPORT / "lock_worker.py"), site.store.root, NAME, str(witness), str(12 * turns)]
+    variables = environment(str(SUPPORT.parents[1]))
     workers = [
-        subprocess.Popen([*words, str(seed)], env=environment, stdout=subprocess.DEVNULL)
-        for seed in range(12 if turns == 1 else THREADS)
+        subprocess.Popen([*words, str(seed)], env=variables, stdout=subprocess.DEVNULL)
+        for seed in range(12 // SLOWER + 1 if turns == 1 else THREADS)
     ]
     assert {worker.wait() for worker in workers} == {0}
 
 
 @pytest.mark.case("T40")
 @pytest.mark.spec("656.recheck", "656.valid.c")
+@unix("a new process has no copies of what it doesn't inherit")
 def test_claims_of_many_threads_are_told_apart_from_copies(site: Site, turns: int) -> None:
     """Each thread forks, so each holds copies of the claims of all others for a moment."""
 
@@ -182,7 +182,7 @@ def test_many_threads_launch_find_and_stop_their_vmms(site: Site, turns: int) ->
         name = named(site, number)
         for _ in range(turns):
             with site.store.lock_existing(name, deadline=soon()) as locked:
-                with launch(locked, IDENTITY, lambda _: site.command()) as starting:
+                with launch(locked, IDENTITY, site.serving) as starting:
                     wait_until_served(starting)
                     starting.commit().close()
                 found = reattach(locked, IDENTITY, deadline=soon())
@@ -191,17 +191,20 @@ def test_many_threads_launch_find_and_stop_their_vmms(site: Site, turns: int) ->
                     assert isinstance(vmm.stop(ask_to_stop, soon()), Graceful)
             assert RUNTIME not in os.listdir(site.store.path(name))
 
-    together(work, 16 if turns == 1 else THREADS)
+    together(work, 16 // SLOWER if turns == 1 else THREADS)
     assert site.stand_ins() == []
 
 
 @pytest.mark.case("T40")
 @pytest.mark.spec("656.recheck")
 @pytest.mark.parametrize("left", ["marker", "journal", "record"])
+@unix("a new process has no copies of what it doesn't inherit")
 def test_what_is_over_is_never_unknown_during_a_storm_of_spawns(
     provisioned: Site, monkeypatch: pytest.MonkeyPatch, turns: int, left: str
 ) -> None:
     """The second witness included: the process of that number and tick is a stranger, and the claim is free."""
+    from nvx_ref.platform.linux import pidfd  # noqa: PLC0415 - not on Windows
+
     monkeypatch.setitem(pidfd._probed, "unique", False)
     with stranger() as alive, storm():
         identity = msgspec.structs.replace(alive, pidfs_inode=None)
@@ -217,6 +220,7 @@ def test_what_is_over_is_never_unknown_during_a_storm_of_spawns(
 
 
 @pytest.mark.case("T40")
+@unix("a new process has no copies of what it doesn't inherit")
 def test_looks_during_a_storm_leave_no_trace(provisioned: Site, turns: int) -> None:
     log = log_of(provisioned)
     record = write_runtime(provisioned, ended(), log=log)
@@ -235,7 +239,7 @@ STARTER = """
 import json, sys
 from nvx_ref.store import CallerFiles, Store
 from nvx_ref.supervisor import Live, VmmCommand, launch, reattach
-from sandboxes import IDENTITY, NAME, STAND_IN, soon
+from sandboxes import IDENTITY, NAME, PYTHON, STAND_IN, soon
 
 root, lifeline = sys.argv[1:]
 store = Store(root, CallerFiles("config.json", ("disk.img",)))
@@ -247,7 +251,7 @@ for _ in sys.stdin:
             found.vmm.close()
             print(json.dumps(["running", found.vmm.record.process.pid]), flush=True)
             continue
-        command = VmmCommand([sys.executable, "-I", str(STAND_IN), lifeline, "silent"])
+        command = VmmCommand([PYTHON, "-I", str(STAND_IN), lifeline, "silent"])
         with launch(locked, IDENTITY, lambda _: command) as starting:
             vmm = starting.commit()
             vmm.close()
@@ -259,16 +263,16 @@ for _ in sys.stdin:
 @pytest.mark.spec("620.acc.12")
 def test_processes_that_start_one_sandbox_at_once_have_one_vmm(provisioned: Site, turns: int) -> None:
     """50 tries in a full run, three processes each; who comes too late finds the one that runs."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])])}
-    words = [sys.executable, "-c", STARTER, provisioned.store.root, provisioned.lifeline]
+    variables = environment(str(SUPPORT), str(SUPPORT.parents[1]))
+    words = [PYTHON, "-c", STARTER, provisioned.store.root, provisioned.lifeline]
     starters = [
-        subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(words, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
     try:
         for starter in starters:
             assert hear(starter) == "ready"
-        for _ in range(5 * turns):
+        for _ in range(max(1, 5 * turns // SLOWER)):
             for starter in starters:
                 say(starter)
             answers = [json.loads(hear(starter)) for starter in starters]

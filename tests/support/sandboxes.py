@@ -259,13 +259,13 @@ def stranger(*, log: Path | None = None) -> Iterator[ProcessIdentity]:
         os.close(errors)
     assert child.stdin is not None
     assert child.stdout is not None
-    with child.stdin, child.stdout:
+    try:
         assert child.stdout.readline()
         with process.Pin.open(child.pid) as pin:
             yield pin.identity()
             assert not pin.has_exited(), "a process that nobody verified was ended"
-        child.stdin.close()
-        child.wait()
+    finally:
+        child.communicate()
 
 
 def ended() -> ProcessIdentity:

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import NoReturn
 
 import pytest
@@ -70,7 +70,7 @@ def thaw(child: subprocess.Popen[str]) -> None:
     child.send_signal(signal.SIGCONT)
 
 
-def refuse_removal(patched: pytest.MonkeyPatch, names: Sequence[str], error: int) -> None:
+def refuse_removal(patched: pytest.MonkeyPatch, names: Collection[str], error: int) -> None:
     """Have the removal of some names fail."""
     unlink = os.unlink
 
@@ -93,3 +93,8 @@ def listen(endpoint: str) -> Callable[[], socket.socket]:
             return listener.accept()[0]
 
     return accept
+
+
+def open_descriptors() -> set[str]:
+    """Return what this process has open, as numbers."""
+    return set(os.listdir("/proc/self/fd"))

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import NoReturn, Self
 
 import pytest
@@ -93,7 +93,7 @@ def _told(pid: int, call: object) -> None:
         _kernel32.CloseHandle(process)
 
 
-def refuse_removal(patched: pytest.MonkeyPatch, names: Sequence[str], error: int) -> None:
+def refuse_removal(patched: pytest.MonkeyPatch, names: Collection[str], error: int) -> None:
     """Have the removal of some names fail."""
     remove = Directory._remove
 
@@ -135,3 +135,15 @@ def listen(endpoint: str) -> Callable[[], Stream]:
         return Stream(server)
 
     return accept
+
+
+def open_descriptors() -> set[str]:
+    """Return what this process has open, as numbers: what the C runtime gives one to."""
+    found: set[str] = set()
+    for number in range(2048):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        found.add(str(number))
+    return found
