@@ -152,7 +152,7 @@ def test_a_waiter_learns_of_the_removal_even_if_the_name_is_provisioned_anew(
         holder.recover()
         # Where a removed file keeps a name until it is closed, the directory stays until it is provisioned anew.
         removal = pool.submit(holder.remove)
-        wait_for(lambda: not provisioned.path("config.json").exists(), "the sandbox was removed")
+        wait_for(lambda: not provisioned.path(LOCK).exists(), "the lock file was removed")
         provisioned.provision()
         removal.result()
         os.close(kept)

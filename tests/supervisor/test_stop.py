@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 import pytest
 
+from harness import witness
 from nvx_ref import errors
 from nvx_ref.deadline import MAX_SECONDS, Deadline
 from nvx_ref.platform import process
@@ -267,8 +268,7 @@ def test_a_vmm_that_ends_in_the_instant_of_the_signal_was_not_forced(
     provisioned: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last look finds it alive, and the signal a zombie, which takes it without a word."""
-    from nvx_ref.platform.linux import pidfd  # noqa: PLC0415 - not on Windows
-
+    pidfd = pytest.importorskip("nvx_ref.platform.linux.pidfd")
     real = pidfd.send_kill
     told: list[bool] = []
     with provisioned.lock() as locked:
@@ -289,11 +289,8 @@ def test_a_vmm_that_ends_in_the_instant_of_the_signal_was_not_forced(
 
 
 def state(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0].decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    found = witness.host().stat(pid)
+    return "" if found is None else found.state
 
 
 @pytest.mark.spec("656.stop.f")
