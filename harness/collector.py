@@ -214,16 +214,17 @@ class Collector:
                 os.rmdir(directory)
 
     def _write(self, path: str, session: pytest.Session) -> None:
+        from harness.errors import HarnessError
+        from harness.outputs import write
         from harness.report.build import of_scenarios
         from harness.report.model import encode
 
         self.table.cut |= bool(session.shouldstop or session.shouldfail) or session.exitstatus in CUT
         text = encode(of_scenarios(self.table, self._settings, self._slice))
         try:
-            with open(path, "wb") as file:
-                file.write(text)
-        except OSError as error:
-            self._faults.append(f"--nvx-report: {path} can't be written: {error.strerror}")
+            write("--nvx-report", path, text)
+        except HarnessError as error:
+            self._faults.append(str(error))
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from harness import images, python
+from harness import images, outputs, python
 from harness.cli import INTERRUPTED
 from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
@@ -22,7 +24,7 @@ MAX_ENDPOINT = 107
 """Bytes that the path of a UNIX socket may have."""
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 DEMO = """\
 {directory} holds a made-up release, real images and a sandbox directory to be; nothing runs yet.
@@ -56,20 +58,20 @@ def demo(directory: str) -> None:
     if not directory:
         raise HarnessError("DIR: the path is empty; name a new directory")
     root = os.path.abspath(directory)
-    if os.path.lexists(root) and (not os.path.isdir(root) or os.listdir(root)):
-        raise HarnessError(f"{root}: exists and isn't an empty directory; name another one")
+    if os.path.lexists(root) and not os.path.isdir(root):
+        raise HarnessError(f"DIR: {root} is no directory; name another one")
     state = os.path.join(root, "sandboxes", "demo")
     endpoint = os.fsencode(os.path.join(state, "control.sock"))
     if len(endpoint) > MAX_ENDPOINT or b"," in endpoint or b"=" in endpoint:
-        raise HarnessError(f"{root}: a VM's socket can't be below it; use a shorter path without , and =")
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    artifacts = images.write_artifacts(os.path.join(root, "artifacts"))
-    files = images.unpack(os.path.join(root, "images"))
-    vmm = python.write_script(
-        os.path.join(root, "openvmm.py"),
-        packages=("fake_openvmm",),
-        body='from fake_openvmm import main\n\nif __name__ == "__main__":\n    sys.exit(main())\n',
-    )
+        raise HarnessError(f"DIR: {root}: a VM's socket can't be below it; use a shorter path without , and =")
+    with outputs.told_of("DIR", root, "name a directory that can be written"), _whole(root):
+        artifacts = images.write_artifacts(os.path.join(root, "artifacts"))
+        files = images.unpack(os.path.join(root, "images"))
+        vmm = python.write_script(
+            os.path.join(root, "openvmm.py"),
+            packages=("fake_openvmm",),
+            body='from fake_openvmm import main\n\nif __name__ == "__main__":\n    sys.exit(main())\n',
+        )
     variables = {
         "NVX_OPENVMM": python.as_text(vmm),
         "NVX_KERNEL": artifacts.kernel,
@@ -89,6 +91,29 @@ def demo(directory: str) -> None:
     lines = [assignment(name, value) for name, value in variables.items()]
     lines += [python.as_text([_beside(words[0]), *words[1:]]) for words in typed]
     click.echo(DEMO.format(directory=root, lines="\n".join(f"    {line}" for line in lines)), nl=False)
+
+
+@contextmanager
+def _whole(root: str) -> Generator[None, None, None]:
+    """Make a directory for what the block writes, if it isn't there; nothing of that stays if the block is cut short.
+
+    Raises:
+        HarnessError: Something is in there.
+    """
+    there = os.path.isdir(root)
+    if there and os.listdir(root):
+        raise HarnessError(f"DIR: {root} isn't empty; name a new directory")
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for name in os.listdir(root):
+            shutil.rmtree(os.path.join(root, name), ignore_errors=True)
+            with suppress(OSError):
+                os.unlink(os.path.join(root, name))
+        if not there:
+            os.rmdir(root)
+        raise
 
 
 @commands.group(name="setup", short_help="Build what a backend needs.")
@@ -116,8 +141,6 @@ def qemu(kernel: str | None, *, again: bool, no_install: bool) -> None:
 
 def _beside(name: str) -> str:
     """Return the command beside this one if its directory isn't on the path, so that the printed line just works."""
-    import shutil  # noqa: PLC0415 - for this command only
-
     return name if shutil.which(name) else os.path.join(os.path.dirname(sys.executable), name)
 
 

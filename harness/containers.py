@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
+from harness import outputs
 from harness.errors import HarnessError, Unavailable
 
 if TYPE_CHECKING:
@@ -297,8 +298,7 @@ def _fetch(container: Container, target: str) -> None:
             content = inside.read() if inside is not None else b""
     except Exception as error:
         raise HarnessError(f"the container left no report: {_one_line(error)}") from error
-    with open(target, "wb") as file:
-        file.write(content)
+    outputs.write("--report", target, content)
 
 
 def _sdk() -> Opener:

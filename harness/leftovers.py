@@ -8,7 +8,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from harness import witness
-from harness.platform import left_pipes, short_root
+from harness.platform import left_pipes, owner_of
+from harness.settings import runs_directory
 
 if TYPE_CHECKING:
     from harness.witness.contract import Host
@@ -23,25 +24,42 @@ SHOWN = 4
 
 
 def sessions(root: str) -> list[str]:
-    """Return the directories of runs."""
-    return sorted(os.path.join(root, name) for name in os.listdir(root) if SESSION.fullmatch(name))
+    """Return the directories of this user's runs."""
+    return [path for path in _all_sessions(root) if owner_of(path) is None]
 
 
 def find(host: Host | None = None, root: str | None = None) -> list[str]:
-    """Return everything that runs left, one line each.
+    """Return everything that this user's runs left, one line each.
 
     Args:
         host: The operating system's half.
         root: Where directories of runs are.
     """
-    system, place = host or witness.host(), root or short_root()
-    found = _processes(system, place)
+    system, place = host or witness.host(), root or runs_directory()
+    found = [f"process {pid}: {words}" for pid, words in _processes(system, place) if system.owner(pid) is None]
     for path in sessions(place):
         found += [f"mount {point}" for point in system.mounts(path)]
         found += [f"socket {socket}" for socket in system.sockets(path)]
         rest = [name for name in sorted(os.listdir(path)) if name != EVIDENCE]
         found += [f"state {os.path.join(path, name)}" for name in rest]
     return found + [f"pipe {name}" for name in left_pipes()]
+
+
+def others(host: Host | None = None, root: str | None = None) -> list[str]:
+    """Return what other users have here, one line for each: it may run, and is theirs to judge.
+
+    Args:
+        host: The operating system's half.
+        root: Where directories of runs are.
+    """
+    system, place = host or witness.host(), root or runs_directory()
+    owners = [owner_of(path) for path in _all_sessions(place)]
+    busy = [system.owner(pid) for pid, _ in _processes(system, place)]
+    names = sorted({name for name in [*owners, *busy] if name is not None})
+    return [
+        f"{_count(owners.count(name), 'run')} and {_count(busy.count(name), 'process', 'es')} of {name}"
+        for name in names
+    ]
 
 
 def keep(target: str, root: str | None = None) -> int:
@@ -55,7 +73,7 @@ def keep(target: str, root: str | None = None) -> int:
         How many runs had some.
     """
     count = 0
-    for path in sessions(root or short_root()):
+    for path in sessions(root or runs_directory()):
         kept = os.path.join(path, EVIDENCE)
         if os.path.isdir(kept):
             shutil.copytree(kept, os.path.join(target, os.path.basename(path)), dirs_exist_ok=True)
@@ -63,14 +81,23 @@ def keep(target: str, root: str | None = None) -> int:
     return count
 
 
-def _processes(host: Host, root: str) -> list[str]:
+def _all_sessions(root: str) -> list[str]:
+    there = os.listdir(root) if os.path.isdir(root) else []
+    return sorted(os.path.join(root, name) for name in there if SESSION.fullmatch(name))
+
+
+def _processes(host: Host, root: str) -> list[tuple[int, str]]:
     inside = os.path.join(root, "nvx-")
-    found: list[str] = []
+    found: list[tuple[int, str]] = []
     for pid in host.processes():
         words = host.arguments(pid)
         if pid == os.getpid() or not words:
             continue
         is_vmm = os.path.basename(words[0]) in PROGRAMS
         if is_vmm or any(word.startswith(inside) and SESSION.match(os.path.relpath(word, root)) for word in words):
-            found.append(f"process {pid}: {' '.join(words[:SHOWN])}")
+            found.append((pid, " ".join(words[:SHOWN])))
     return found
+
+
+def _count(number: int, word: str, ending: str = "s") -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}{ending}"

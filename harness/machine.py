@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from harness import containers, python
+from harness import containers, outputs, python
 from harness import leftovers as left
 from harness.backends import missing
 from harness.errors import Unavailable
@@ -60,6 +60,8 @@ def _row(name: str, lacking: tuple[str, ...]) -> None:
 @click.argument("arguments", nargs=-1, metavar="[-- PYTEST ARGUMENTS]")
 def container(arguments: tuple[str, ...], *, build: bool, if_possible: bool, image: str, **names: str | None) -> int:
     """Run pytest in a container: a process space of its own, no network, /dev/kvm where this machine has it."""
+    if (report := names["report"]) is not None:
+        outputs.require_writable("--report", report)
     try:
         daemon = containers.connect(os.environ)
     except Unavailable as reason:
@@ -72,24 +74,33 @@ def container(arguments: tuple[str, ...], *, build: bool, if_possible: bool, ima
         containers.build(daemon, os.path.abspath(names["checkout"] or "."), image)
     click.echo(f"running in a container of the {daemon.kind} at {daemon.address}", err=True)
     job = containers.Job(arguments, artifacts=names["artifacts"], image=image)
-    return containers.run(daemon, job, output=sys.stdout.buffer, report=names["report"])
+    return containers.run(daemon, job, output=sys.stdout.buffer, report=report)
 
 
 @click.command(short_help="Make a distro for guests of a real OpenVMM.")
 @click.argument("file", metavar="FILE.erofs")
 def distro(file: str) -> None:
     """Make the smallest distro that scenarios can run in, for `NVX_DISTRO` on machines that can't make one."""
+    outputs.require_writable("FILE.erofs", file)
     guest.smallest(os.path.abspath(file))
 
 
 @click.command(short_help="Look for what test runs left on this machine.")
 @click.option("--evidence", metavar="DIR", help="Copy the evidence of failures there.")
 def leftovers(evidence: str | None) -> int:
-    """Look for processes, sockets, mounts and state that test runs left here; any is a failure."""
-    if evidence is not None and (count := left.keep(evidence)):
-        click.echo(f"{evidence} holds the evidence of {count} {'run' if count == 1 else 'runs'}")
-    found = left.find()
+    """Look for processes, sockets, mounts and state that this user's test runs left here; any is a failure.
+
+    What other users' runs have is named and not counted.
+    """
+    if evidence is not None:
+        with outputs.told_of("--evidence", evidence, "name a directory that can be written"):
+            count = left.keep(evidence)
+        if count:
+            click.echo(f"{evidence} holds the evidence of {count} {'run' if count == 1 else 'runs'}")
+    found, others = left.find(), left.others()
     for line in found:
         click.echo(line)
+    for line in others:
+        click.echo(f"not counted: {line}")
     click.echo(f"{len(found)} left behind")
     return 1 if found else 0

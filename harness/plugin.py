@@ -8,7 +8,6 @@ and does nothing in a run without one.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
@@ -265,8 +264,13 @@ def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | Non
             return f"--orchestrator: {error}"
         if not command or shutil.which(command[0]) is None:
             return f"--orchestrator: no program {command[0] if command else ''!r} to start"
-    if report is not None and (reason := _unwritable(os.path.abspath(report))):
-        return f"--nvx-report: {reason} {report}"
+    if report is not None:
+        from harness.outputs import require_writable
+
+        try:
+            require_writable("--nvx-report", report)
+        except HarnessError as error:
+            return str(error)
     if chosen:
         from harness.backends import load
 
@@ -305,17 +309,6 @@ def _unfit(config: pytest.Config) -> str | None:
         introduce(settings)
     except (Finding, HarnessError, OSError) as error:
         return f"--orchestrator {settings.orchestrator}: {error}"
-    return None
-
-
-def _unwritable(path: str) -> str | None:
-    above = os.path.dirname(path)
-    if not os.path.isdir(above):
-        return "there is no directory for"
-    if os.path.exists(path) and not os.path.isfile(path):
-        return "a file is needed, not"
-    if not os.access(path if os.path.exists(path) else above, os.W_OK):
-        return "this user can't write"
     return None
 
 

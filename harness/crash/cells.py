@@ -18,6 +18,8 @@ ERRORS = ("ENOSPC", "EIO", "EMFILE", "EINTR", "EROFS")
 PERSISTENT = "+"
 """After an error's name: every call from there on fails, not only that one."""
 
+EXAMPLE = "for example start/kill/start.spawned#1"
+EXAMPLE_PAIR = "for example start/pair/start.spawned#1,recover.verified#1"
 _CALL_ERROR = "syscall-"
 WAYS = (EXIT, KILL, AUDIT_EXIT, AUDIT_KILL, CALL_KILL, PAIR)
 
@@ -95,17 +97,17 @@ def parse(text: str) -> Cell:
     way, _, where = rest.partition("/")
     known = way in WAYS or Cell("", way, Point("")).error is not None
     if not (scene and known and where):
-        raise HarnessError(f"{text!r} is no crash cell: they are called operation/way/call:argument#k")
+        raise HarnessError(f"{text!r} is no crash cell: they are called operation/way/call:argument#k, {EXAMPLE}")
     if way != PAIR:
         return Cell(scene, way, _point(where, text))
     first, comma, second = where.partition(",")
     if not comma:
-        raise HarnessError(f"{text!r} is no pair: the second step follows a comma")
+        raise HarnessError(f"{text!r} is no pair: the second step follows a comma, {EXAMPLE_PAIR}")
     return Cell(scene, way, _point(first, text), _point(second, text))
 
 
 def _point(text: str, whole: str) -> Point:
     name, mark, hit = text.rpartition("#")
     if not (mark and name and hit.isdecimal() and int(hit) > 0):
-        raise HarnessError(f"{whole!r} is no crash cell: {text!r} doesn't end in #k")
+        raise HarnessError(f"{whole!r} is no crash cell: {text!r} doesn't end in #k, {EXAMPLE}")
     return Point(name, int(hit))

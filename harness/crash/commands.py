@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from harness import sharding
+from harness import outputs, sharding
 from harness.errors import HarnessError, Unavailable
 from harness.settings import BACKENDS, Settings, orchestrator_words, session_directory
 from harness.sharding import WHOLE, Shard
@@ -94,7 +94,7 @@ def sweep(
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(GROUPS)}", param_hint="--group")
     part = _part(shard)
     if report is not None:
-        _require_writable(report)
+        outputs.require_writable("--report", report)
     whole = parts(sweep, scenes or tuple(SCENES), groups or GROUPS)
     with _session(options, sweep=sweep, shard=part) as settings, bar(f"{sweep} sweep") as shown:
         task = Task(settings, golden_path(goldens), started)
@@ -116,8 +116,7 @@ def _write(path: str, found: Swept, settings: Settings, options: tuple[str, ...]
 
     crashes = found.tally.crashes(options)
     text = encode(of_sweep(crashes, found.tally.figures(), sorted(found.missing), settings, found.slice))
-    with open(path, "wb") as file:
-        file.write(text)
+    outputs.write("--report", path, text)
 
 
 def _part(shard: str) -> Shard:
@@ -125,15 +124,6 @@ def _part(shard: str) -> Shard:
         return sharding.parse(shard)
     except HarnessError as error:
         raise HarnessError(f"--shard: {error}") from error
-
-
-def _require_writable(report: str) -> None:
-    # Whatever is in the way is better known before the sweep than after it.
-    try:
-        with open(report, "ab"):
-            pass
-    except OSError as error:
-        raise HarnessError(f"--report: {report} can't be written: {error.strerror}; name another place") from error
 
 
 def _require_program(settings: Settings) -> None:

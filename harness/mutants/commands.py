@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness import outputs
 from harness.errors import HarnessError, Unavailable
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def mutants(
 
     if not hasattr(os, "fork"):
         raise Unavailable("mutants", ("Linux: the faults are in its half of the reference",))
+    if output is not None:
+        outputs.require_writable("--output", output)
     began = time.monotonic()
     known = load(os.path.join(tree, PATCHES))
     chosen = _chosen(known, only, quick=quick)
@@ -133,5 +136,4 @@ def _write(path: str, verdicts: Sequence[Verdict], wrong: Sequence[str], seconds
         for one in verdicts
     ]
     document = {"format": 1, "seconds": round(seconds, 1), "wrong": list(wrong), "faults": faults}
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps(document, indent=2) + "\n")
+    outputs.write("--output", path, json.dumps(document, indent=2).encode() + b"\n")

@@ -126,6 +126,22 @@ def fork_template(place: str, environment: dict[str, str]) -> AbstractContextMan
     return Template(place, environment=environment)
 
 
+def owner_of(path: str) -> str | None:
+    """Return the name of the user whose a file or directory is; None if it is this one's, or gone."""
+    import pwd
+
+    try:
+        owner = os.lstat(path).st_uid
+    except OSError:
+        return None
+    if owner == os.geteuid():
+        return None
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return f"user {owner}"
+
+
 def is_own_directory(path: str) -> bool:
     """Tell whether a path is a directory of this user."""
     status = os.lstat(path)

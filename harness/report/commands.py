@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import click
 
+from harness import outputs
 from harness.errors import HarnessError
 
 PAGE, DOCUMENT = ".html", ".json"
@@ -24,6 +25,7 @@ def report(reports: tuple[str, ...], *, output: str, partial: bool) -> int:
 
     if not output.endswith((PAGE, DOCUMENT)):
         raise HarnessError(f"--output: {output}: call it something.html or something.json")
+    outputs.require_writable("--output", output)
     whole = merge(reports, partial=partial)
     if output.endswith(DOCUMENT):
         data = encode(whole)
@@ -31,11 +33,7 @@ def report(reports: tuple[str, ...], *, output: str, partial: bool) -> int:
         from harness.report.page import draw
 
         data = draw(whole).encode(errors="replace")
-    try:
-        with open(output, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise HarnessError(f"--output: {output} can't be written: {error.strerror}; name another place") from error
+    outputs.write("--output", output, data)
     failed = sum(row.outcome == "fail" for row in whole.cells)
     click.echo(
         f"{output}: {len(whole.cells)} scenario cells, {failed} failed; "

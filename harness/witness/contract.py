@@ -128,6 +128,10 @@ class Host(Protocol):
         """Return the numbers of all processes that this user sees."""
         ...
 
+    def owner(self, pid: int) -> str | None:
+        """Return the name of the user whose a process is; None if it is this one's, or gone."""
+        ...
+
     def stats(self, since: int = 0) -> list[Stat]:
         """Look at all of them at once.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.deadline import Clock, until
 from harness.errors import HarnessError
+from harness.platform import owner_of
 from harness.witness.contract import Descriptor, Stat
 
 if TYPE_CHECKING:
@@ -135,6 +136,10 @@ class LinuxHost:
     def processes(self) -> list[int]:
         """List /proc."""
         return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+    def owner(self, pid: int) -> str | None:
+        """Look whose its directory in /proc is."""
+        return owner_of(f"/proc/{pid}")
 
     def stats(self, since: int = 0) -> list[Stat]:
         """Look at each that is still there."""

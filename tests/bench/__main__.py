@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
+from harness import outputs
+from harness.errors import HarnessError
 from tests.bench import exits, harnessing, launching, reattaching, spawning, starting
 from tests.bench.measure import FORMAT, BenchReport, Row, Skipped, machine, table
 
@@ -62,10 +63,20 @@ def main(arguments: list[str]) -> int:
         return 0
     if unknown := [name for name in given.names if name not in BENCHES]:
         parser.error(f"{unknown[0]!r} is none of {', '.join(BENCHES)}")
+    if given.json:
+        try:
+            outputs.require_writable("--json", given.json)
+        except HarnessError as error:
+            parser.error(str(error))
     report = measured(given.names or list(BENCHES), given.scale, lambda name: print(f"{name} ...", file=sys.stderr))
     print(table(report))
     if given.json:
-        Path(given.json).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        data = msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+        try:
+            outputs.write("--json", given.json, data)
+        except HarnessError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
     return 1 if any(reason.startswith(FAILED) for reason in report.skipped.values()) else 0
 
 

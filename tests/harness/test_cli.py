@@ -46,7 +46,10 @@ def test_doctor_fails_for_a_backend_that_is_required_and_can_t_run() -> None:
 
 @pytest.mark.parametrize(
     ("directory", "said"),
-    [("", "error: DIR: the path is empty; name a new directory\n"), (f"{os.devnull}/x", f"error: {os.devnull}/x: ")],
+    [
+        ("", "error: DIR: the path is empty; name a new directory\n"),
+        (f"{os.devnull}/x", f"error: DIR: {os.devnull}/x: "),
+    ],
 )
 def test_a_directory_that_can_t_be_made_is_named(directory: str, said: str) -> None:
     done = nvx_harness("demo", directory)
@@ -84,7 +87,9 @@ def test_the_demonstration_leaves_alone_what_is_there(tmp_path: Path, there: str
         (place / "mine").write_text("mine")
     done = nvx_harness("demo", str(place))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"error: {place}: exists and isn't an empty directory; name another one\n"
+    wrong = {"file": "is no directory; name another one", "full": "isn't empty; name a new directory"}[there]
+    assert done.stderr == f"error: DIR: {place} {wrong}\n"
+    assert place.read_text() == "mine" if there == "file" else os.listdir(place) == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["d" * 100, "a,b", "a=b"])

@@ -138,3 +138,10 @@ def test_the_parts_of_a_sweep_are_the_whole_of_it(sweep: str) -> None:
             mine = [part for part in whole if (part.scene, part.group) == (name, group)]
             assert sorted(number for part in mine for number in part.of(range(50))) == list(range(50))
     assert len({str(part) for part in whole}) == len(whole)
+
+
+def test_an_error_names_an_example_that_is_a_cell() -> None:
+    for wrong in ("nonsense", "start/kill/start.spawned", "stop/pair/stop.locked#1"):
+        with pytest.raises(HarnessError, match=r", for example (\S+)$") as refused:
+            parse(wrong)
+        assert parse(str(refused.value).rpartition(" ")[2])

@@ -80,7 +80,7 @@ def test_a_replay_of_a_cell_that_fails_says_why_and_keeps_the_evidence() -> None
         (["sweep", "--timeout-scale", "0"], "--timeout-scale", 2),
         (
             ["sweep", "--report", "/nowhere/report.json"],
-            "error: --report: /nowhere/report.json can't be written: No",
+            "error: --report: /nowhere/report.json: there is no directory /nowhere; make it, or name another place",
             1,
         ),
         (["sweep", "--orchestrator", "nowhere"], "error: --orchestrator: no program 'nowhere' to start", 1),
@@ -111,7 +111,9 @@ def test_a_page_that_can_not_be_written_names_the_option(tmp_path: Path) -> None
     assert nvx_harness("sweep", "--scene", "deprovision", "--group", "steps", "--report", str(report)).returncode == 0
     done = nvx_harness("report", str(report), "-o", str(page))
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"error: --output: {page} can't be written: No such file or directory; name another place" in done.stderr
+    assert (
+        f"error: --output: {page}: there is no directory {page.parent}; make it, or name another place" in done.stderr
+    )
 
 
 def test_a_sweep_counts_runs_and_reports(tmp_path: Path) -> None:

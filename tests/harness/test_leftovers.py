@@ -80,3 +80,25 @@ def test_evidence_is_copied_by_run(root: Path) -> None:
     assert leftovers.keep(str(target), str(root)) == 1
     assert (target / "nvx-0123abcd" / "test_it" / "log").read_text() == "said"
     assert os.listdir(target) == ["nvx-0123abcd"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving a file away needs root")
+def test_what_other_users_have_is_named_and_not_counted(root: Path) -> None:
+    own, other = session(root), root / "nvx-ffffffff"
+    for place in (own, other):
+        (place / "77.0").mkdir(parents=True)
+    os.chown(other, 65534, 65534)
+    command = ["/bin/sh", "-c", "printf up; read line", str(other / "vmm.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=65534, group=65534) as child:
+        assert child.stdout is not None
+        assert child.stdout.read(2) == b"up"
+        found, others = leftovers.find(witness.host(), str(root)), leftovers.others(witness.host(), str(root))
+        child.communicate()
+    assert found == [f"state {own}/77.0"]
+    (line,) = others
+    assert line.startswith("1 run and 1 process of ")
+
+
+def test_a_place_of_runs_that_is_not_there_holds_none(root: Path) -> None:
+    assert leftovers.others(witness.host(), str(root / "none")) == []
+    assert leftovers.sessions(str(root / "none")) == []

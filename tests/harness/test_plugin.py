@@ -166,7 +166,7 @@ def test_a_report_that_can_t_be_written_at_the_end_fails_the_run(pytester: pytes
     pytester.makepyfile("import os\ndef test_one():\n    os.mkdir('report.json')\n")
     result = pytester.runpytest_subprocess("--nvx-report", "report.json")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["error: --nvx-report: report.json can't be written: Is a directory"])
+    result.stdout.fnmatch_lines(["error: --nvx-report: report.json can't be written: Is a directory; *"])
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
