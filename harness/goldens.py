@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from harness.errors import HarnessError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 FROZEN = "store" + os.sep + "v1"
 
@@ -52,12 +52,13 @@ class Goldens:
     Args:
         directory: Where they are.
         update: Whether to write instead of comparing.
-        system: The directory in there that holds this system's own, for texts that aren't the same on all.
+        own: The directories in there with the texts that aren't the same everywhere: the first that has one counts, and
+            the first of all is the one that is written to.
     """
 
-    def __init__(self, directory: str, *, update: bool = False, system: str | None = None) -> None:
+    def __init__(self, directory: str, *, update: bool = False, own: Sequence[str] = ()) -> None:
         self._directory = directory
-        self._own = None if system is None else os.path.join(directory, system)
+        self._directories = [*(os.path.join(directory, name) for name in own), directory]
         self._update = update
         self._places: list[tuple[str, str]] = []
 
@@ -88,13 +89,11 @@ class Goldens:
         """
         lines = text if isinstance(text, str) else "".join(f"{line}\n" for line in text)
         found = self.normal(lines if lines.endswith("\n") or not lines else f"{lines}\n")
-        path = os.path.join(self._directory, *name.split("/"))
-        own = None if self._own is None else os.path.join(self._own, *name.split("/"))
+        paths = [os.path.join(place, *name.split("/")) for place in self._directories]
         if self._update and not unseen:
-            self._update_one(path, own, found)
+            self._update_one(*paths, text=found)
             return
-        if own is not None and os.path.exists(own):
-            path = own
+        path = next((path for path in paths if os.path.exists(path)), paths[-1])
         try:
             with open(path, encoding="utf-8", newline="") as file:
                 kept = [line for line in file if not unseen or re.match(unseen, line) is None]
@@ -106,20 +105,16 @@ class Goldens:
             diff = "".join(difflib.unified_diff(*lines_of, f"goldens/{name}", "found"))
             raise AssertionError(f"differs from its golden {name} (--update-goldens writes it):\n{diff}")
 
-    def _update_one(self, path: str, own: str | None, text: str) -> None:
-        """Write a golden: this system's own only where the common one says something else."""
-        if own is None:
-            self._write(path, text)
-            return
-        try:
-            with open(path, encoding="utf-8", newline="") as file:
-                common = file.read()
-        except FileNotFoundError:
-            common = None
-        if common != text:
-            self._write(own, text)
-        elif os.path.exists(own):
-            os.unlink(own)
+    def _update_one(self, path: str, *others: str, text: str) -> None:
+        """Write a golden: one's own only where the one that counts without it says something else."""
+        common = next((other for other in others if os.path.exists(other)), None)
+        if common is not None:
+            with open(common, encoding="utf-8", newline="") as file:
+                if file.read() == text:
+                    if os.path.exists(path):
+                        os.unlink(path)
+                    return
+        self._write(path, text)
 
     def _write(self, path: str, text: str) -> None:
         if os.path.relpath(path, self._directory).startswith(FROZEN + os.sep):

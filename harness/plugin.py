@@ -246,7 +246,7 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
 
     settings = request.config.stash[SETTINGS]
     found = Goldens(
-        str(request.config.rootpath / "goldens"), update=settings.update_goldens, system=own_goldens(settings.backend)
+        str(request.config.rootpath / "goldens"), update=settings.update_goldens, own=own_goldens(settings.backend)
     )
     if "world" in request.fixturenames:
         here: World = request.getfixturevalue("world")

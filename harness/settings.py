@@ -64,6 +64,6 @@ def session_directory() -> str:
     return os.path.join(runs_directory(), f"nvx-{os.urandom(4).hex()}")
 
 
-def own_goldens(backend: str = "fake") -> str | None:
-    """Return the directory below the goldens for texts that only this system says, or only this backend."""
-    return OWN_GOLDENS or (backend if backend in {"mshv", "qemu"} else None)
+def own_goldens(backend: str = "fake") -> tuple[str, ...]:
+    """Return the directories below the goldens for texts that only this backend says, or only this system, in turn."""
+    return (*(() if backend == "fake" else (backend,)), *((OWN_GOLDENS,) if OWN_GOLDENS else ()))

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 PHASE = 60.0
 """Seconds that one operation on a real VM may take (contract nvx-host 4.1)."""
 
+LIBRARY = ".dll"
+
 BOOT = 10.0
 """Seconds that a real guest may take until it is ready."""
 
@@ -41,7 +43,9 @@ BOOT = 10.0
 def missing(settings: Settings) -> tuple[str, ...]:
     """See :func:`harness.backends.missing`: artifacts, images and a hypervisor that has just run something."""
     found = _found(settings)
-    lacking = [*found.missing, *(f"a distro, for lack of {name}" for name in guest.lacking(found.distro))]
+    lacking = list(found.missing)
+    if tools := guest.lacking(found.distro):
+        lacking.append(f"a distro ({artifacts.DISTRO}=FILE.erofs; none can be made here without {' and '.join(tools)})")
     verdict = verdict_of(settings.backend)
     if not verdict[0]:
         lacking.append(f"a hypervisor that runs guests ({settings.backend}: {verdict[1]})")
@@ -228,8 +232,12 @@ def _link(source: str, target: str) -> None:
     if sys.platform != "win32":
         os.symlink(os.path.abspath(source), target)
         return
-    # A symbolic link takes a privilege there.
+    # A symbolic link takes a privilege there, and a program's libraries are looked for where its name is.
     _place(source, target)
+    place = os.path.dirname(os.path.abspath(source))
+    for name in os.listdir(place):
+        if name.lower().endswith(LIBRARY) and not os.path.exists(beside := os.path.join(os.path.dirname(target), name)):
+            _place(os.path.join(place, name), beside)
 
 
 def _place(source: str, target: str) -> None:

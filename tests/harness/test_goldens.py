@@ -105,6 +105,25 @@ def test_goldens_are_written_on_request_only_and_then_equal(tmp_path: Path) -> N
     Goldens(str(tmp_path)).check("a/b.txt", "pid 8")
 
 
+def test_a_backend_writes_its_own_and_reads_the_nearest(tmp_path: Path) -> None:
+    Goldens(str(tmp_path), update=True).check("x.txt", "all say this")
+    whp = ("whp", "windows")
+    Goldens(str(tmp_path), update=True, own=("windows",)).check("x.txt", "Windows says this")
+    Goldens(str(tmp_path), own=whp).check("x.txt", "Windows says this")
+    Goldens(str(tmp_path), update=True, own=whp).check("x.txt", "Windows says this")
+    assert not (tmp_path / "whp").exists()
+    Goldens(str(tmp_path), update=True, own=whp).check("x.txt", "a real one says this")
+    Goldens(str(tmp_path), own=whp).check("x.txt", "a real one says this")
+    Goldens(str(tmp_path), own=("windows",)).check("x.txt", "Windows says this")
+    Goldens(str(tmp_path), own=("kvm",)).check("x.txt", "all say this")
+    with pytest.raises(AssertionError, match=r"differs from its golden x\.txt"):
+        Goldens(str(tmp_path), own=("kvm",)).check("x.txt", "Windows says this")
+    # What is the same again has no text of its own.
+    Goldens(str(tmp_path), update=True, own=whp).check("x.txt", "Windows says this")
+    assert not (tmp_path / "whp" / "x.txt").exists()
+    assert (tmp_path / "x.txt").read_text() == "all say this\n"
+
+
 def test_records_of_released_formats_are_never_rewritten(tmp_path: Path) -> None:
     kept = tmp_path / "store" / "v1" / "runtime.json"
     kept.parent.mkdir(parents=True)

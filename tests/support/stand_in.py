@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,9 @@ def release(root: Path) -> Path:
     """Write a release whose OpenVMM can be started."""
     script = OPENVMM.format(interpreter=python.interpreter(), places=[python.home("fake_openvmm")])
     images.write_artifacts(str(root), openvmm=script.encode())
+    if sys.platform == "win32":
+        (root / "bin/openvmm").rename(root / "bin/openvmm.exe")
+        sums(root)
     return root
 
 
@@ -66,11 +70,10 @@ def state(root: Path, **contracts: object) -> None:
 
 def sums(root: Path, names: tuple[str, ...] | None = None) -> None:
     """Write right digests of a release's files, or of some."""
-    files = names or tuple(
-        sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
-    )
+    there = [path for path in root.rglob("*") if path.is_file() and path.name != "SHA256SUMS"]
+    files = names or tuple(sorted(path.relative_to(root).as_posix() for path in there))
     lines = [f"{hashlib.sha256((root / name).read_bytes()).hexdigest()}  {name}\n" for name in files]
-    (root / "SHA256SUMS").write_text("".join(lines))
+    (root / "SHA256SUMS").write_text("".join(lines), newline="\n")
 
 
 @pytest.hookimpl(tryfirst=True)
