@@ -112,8 +112,7 @@ class MachineConfig:
         capability: the 32 bytes from standard input, None without a control console.
         auth_timeout_ms: from accepting a host connection to a valid HOST_ATTACH.
         listener: the listening control endpoint, non-blocking, or None. The program made it and removes it.
-        shares: in the order given; more than one only with `share_target` an aggregate's.
-        share_target: guest path of the share or aggregate, None without shares.
+        shares: in the order given; more than one only of an aggregate.
         aggregate: whether `--mount-aggregate` was used.
         owner: `vmm` or `caller` (`--mount-owner`).
         processors: virtual processors.
@@ -134,7 +133,6 @@ class MachineConfig:
         "memory",
         "owner",
         "processors",
-        "share_target",
         "shares",
     )
 
@@ -150,7 +148,6 @@ class MachineConfig:
         self.auth_timeout_ms = 5000
         self.listener: Server | None = None
         self.shares: list[Share] = []
-        self.share_target: str | None = None
         self.aggregate = False
         self.owner = "vmm"
         self.processors = 1

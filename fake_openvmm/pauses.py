@@ -27,7 +27,7 @@ class Pauses:
     means that the harness is gone: the program ends at once, and its guest with it.
     """
 
-    __slots__ = ("_channel", "_encode", "_evidence", "_gates", "_hits", "_kill", "_on_lost", "_wanted", "tables")
+    __slots__ = ("_channel", "_encode", "_evidence", "_gates", "_hits", "_kill", "_wanted", "tables")
 
     def __init__(self, evidence: Evidence | None = None, wanted: list[str] | None = None) -> None:
         """Hold at each point of `wanted` (`POINT` or `POINT#n`) once a channel is attached."""
@@ -40,7 +40,6 @@ class Pauses:
         self._channel: Channel | None = None
         self._encode: Callable[[dict[str, object]], str] = str
         self._kill: Callable[[int], None] | None = None
-        self._on_lost: list[Callable[[], None]] = []
         self.tables: dict[str, dict[str, Json]] = {}
 
     def attach(
@@ -63,10 +62,6 @@ class Pauses:
                     raise SideFileError(f"knob {name!r} can't hold {value!r}")
         self.tables = tables
         self._kill = kill
-
-    def on_lost(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, from another thread, before the program ends because its harness is gone."""
-        self._on_lost.append(callback)
 
     def holds(self, point: str) -> bool:
         """Whether the harness is to be waited for at this point, the first time or a later one."""
@@ -114,8 +109,6 @@ class Pauses:
             except (OSError, ValueError, SideFileError) as error:
                 write_all(2, f"fake-openvmm: channel: {error}\n".encode())
         self._evidence.event("lost")
-        for callback in self._on_lost:
-            callback()
         os._exit(LOST_STATUS)
 
     def _told(self, message: Json) -> None:

@@ -250,7 +250,6 @@ class Launch:
         config.lifecycle = o.microvm_lifecycle
         config.auth_timeout_ms = o.microvm_control_auth_timeout_ms
         config.aggregate = o.mount_aggregate is not None
-        config.share_target = o.mount_aggregate or (o.mount.target if o.mount else None)
         config.owner = o.mount_owner or "vmm"
         config.processors = o.processors
         config.memory = o.memory.size

@@ -26,7 +26,6 @@ def direct(machines: Any, count: int, *, aggregate: bool = True, **knobs: Any) -
     announced = f"nvx_maps={count} " if count else ""
     config = machines.config(f"hostname=box {announced}{HOST} virtfs_dir=/run/nvx/hostfs/root virtfs_tag=microvm")
     config.aggregate = aggregate
-    config.share_target = "/run/nvx/hostfs/root"
     config.shares = [Share("0" if aggregate else None, str(root), readonly=False)]
     if aggregate:
         config.shares.append(Share("1", str(root / "file"), readonly=True))
