@@ -42,8 +42,8 @@ def run(world: World, command: Sequence[str]) -> Completed:
     number = len(os.listdir(os.path.join(world.root, "out")))
     paths = [os.path.join(world.root, "out", f"command-{number}.{stream}") for stream in ("out", "err")]
     with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
-        child = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=world.root, env=world.environment()
+        child = world.host.start(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=world.root, env=world.environment()
         )
         world.processes.own(child.pid)
         try:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import IO, NoReturn, Self
 
     from harness.sut.process import Running
+    from harness.witness.contract import Host
 
     Main = Callable[[], int]
 
@@ -90,8 +91,9 @@ class Template:
         self._control.close()
         self._process.wait()
 
-    def begin(self, *, errors: str, cwd: str) -> Running:
+    def begin(self, *, errors: str, cwd: str, host: Host) -> Running:
         """Fork an orchestrator; see :class:`harness.sut.process.Source`."""
+        del host
         requests = os.pipe()
         answers = os.pipe()
         file = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -11,6 +11,8 @@ from harness.python import as_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.witness.contract import Host
+
 
 class Running(Protocol):
     """A process that speaks the JSON lines."""
@@ -38,12 +40,13 @@ class Running(Protocol):
 class Source(Protocol):
     """Something that makes such processes."""
 
-    def begin(self, *, errors: str, cwd: str) -> Running:
+    def begin(self, *, errors: str, cwd: str, host: Host) -> Running:
         """Make one.
 
         Args:
             errors: The file that takes its error output, appended.
             cwd: Its working directory.
+            host: Starts what is started.
         """
         ...
 
@@ -60,10 +63,10 @@ class Started:
         self.command = list(command)
         self._environment = environment
 
-    def begin(self, *, errors: str, cwd: str) -> Running:
+    def begin(self, *, errors: str, cwd: str, host: Host) -> Running:
         """Start it; see :class:`Source`."""
         with open(errors, "ab") as file:
-            child = subprocess.Popen(
+            child = host.start(
                 self.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

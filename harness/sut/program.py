@@ -91,7 +91,7 @@ class Program:
         self.crashes: list[str] = []
         self._running: Operation | None = None
         self.succeeded = False
-        self._child = source.begin(errors=errors, cwd=cwd)
+        self._child = source.begin(errors=errors, cwd=cwd, host=host)
         self._status: int | None = None
         self.pid = self._child.pid
         started(self.pid)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    import subprocess
+    from collections.abc import Iterable, Sequence
 
     from harness.deadline import Deadline
 
@@ -117,7 +118,28 @@ class Host(Protocol):
         ...
 
     def adopt_orphans(self) -> None:
-        """Become the parent of every descendant whose parent ends."""
+        """Have every descendant whose parent ends come to this process, or into the net of what it starts."""
+        ...
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int | None = None,
+        stdout: int | IO[bytes] | None = None,
+        stderr: int | IO[bytes] | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start a process of the test's, within its net from its first instruction; the arguments are Popen's."""
+        ...
+
+    def adopted(self, table: Sequence[Stat]) -> set[int]:
+        """Return the numbers of those in a whole table that have come here, and of this process's own children."""
+        ...
+
+    def let_go(self) -> None:
+        """Give up the net, after the last look."""
         ...
 
     def pin(self, pid: int) -> Pin | None:

@@ -9,9 +9,10 @@ import os
 import select
 import signal
 import struct
+import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from harness.deadline import Clock, until
 from harness.errors import HarnessError
@@ -19,7 +20,7 @@ from harness.platform import owner_of
 from harness.witness.contract import Descriptor, Stat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from harness.deadline import Deadline
 
@@ -117,6 +118,26 @@ class LinuxHost:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise HarnessError(f"can't become a subreaper: {os.strerror(ctypes.get_errno())}")
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int | None = None,
+        stdout: int | IO[bytes] | None = None,
+        stderr: int | IO[bytes] | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start it: all that it leaves is adopted."""
+        return subprocess.Popen(list(command), stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
+
+    def adopted(self, table: Sequence[Stat]) -> set[int]:
+        """Tell them by their parent."""
+        return {stat.pid for stat in table if stat.parent == os.getpid()}
+
+    def let_go(self) -> None:
+        """A subreaper stays one."""
 
     def pin(self, pid: int) -> LinuxPin | None:
         """Open a pidfd, then read the start time of what it holds."""

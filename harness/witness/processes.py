@@ -55,7 +55,8 @@ class Seen:
         return bool(self.reasons & {"launcher", "token", "claim"}) and "child of a VMM" not in self.reasons
 
     def __str__(self) -> str:
-        shown = " ".join(self.arguments[:SHOWN_WORDS]).encode("unicode_escape").decode()
+        # Control characters are shown; a backslash is a part of every path on Windows, and stays itself.
+        shown = " ".join(self.arguments[:SHOWN_WORDS]).encode("unicode_escape").decode().replace("\\\\", "\\")
         return f"pid {self.pin.pid} ({', '.join(sorted(self.reasons))}): {shown}"
 
     __repr__ = __str__
@@ -82,7 +83,8 @@ class Processes:
         # What started before the test isn't the test's: a look has no need to read more of it than that.
         self._since = host.now()
         self.own(os.getpid())
-        self._before = {pid for pid, stat in self._table().items() if stat.parent == os.getpid()}
+        table = host.stats(self._since)
+        self._before = host.adopted(table).intersection(self._ours(table))
 
     def own(self, pid: int) -> None:
         """Name a child that the harness started itself: an orchestrator, a command. It is no orphan and no VMM.
@@ -104,19 +106,21 @@ class Processes:
 
     def look(self) -> list[Seen]:
         """Look at the whole process table now; return those of this test that are alive, reaping the rest."""
-        found = self._table()
+        everything = self._host.stats(self._since)
+        found = self._ours(everything)
+        adopted = self._host.adopted(everything) - self._before
         claims = self._claims(found)
         table = {pid: self._host.arguments(pid) for pid in found}
         vmms = {pid for pid, arguments in table.items() if self._needle in arguments or pid in claims}
         for pid in vmms:
             reason = "launcher" if self._needle in table[pid] else "claim"
             below = found[pid].parent in vmms
-            self._note(pid, table[pid], reason, *(["child of a VMM"] if below else []))
+            self._note(found[pid], table[pid], reason, *(["child of a VMM"] if below else []))
         for pid, arguments in table.items():
             if any(self._token in word for word in arguments):
-                self._note(pid, arguments, "bears the token")
-            if found[pid].parent == os.getpid() and pid not in self._before:
-                self._note(pid, arguments, "adopted")
+                self._note(found[pid], arguments, "bears the token")
+            if pid in adopted:
+                self._note(found[pid], arguments, "adopted")
         return self.alive()
 
     def alive(self) -> list[Seen]:
@@ -183,8 +187,10 @@ class Processes:
         for one in self._seen.values():
             one.pin.close()
         self._seen.clear()
+        self._host.let_go()
 
-    def _note(self, pid: int, arguments: list[str], *reasons: str) -> None:
+    def _note(self, stat: Stat, arguments: list[str], *reasons: str) -> None:
+        pid = stat.pid
         pin = self._host.pin(pid)
         if pin is None:
             return
@@ -194,7 +200,7 @@ class Processes:
             known.reasons.update(reasons)
             return
         # Between the listing and the pin the number may have passed on: look again through the pin.
-        if not pin.has_exited() and self._host.arguments(pid) != arguments:
+        if pin.start != stat.start or (not pin.has_exited() and self._host.arguments(pid) != arguments):
             pin.close()
             return
         self._seen[pid, pin.start] = Seen(pin, arguments, set(reasons), self._outputs(pid))
@@ -203,9 +209,9 @@ class Processes:
         """Return what a process's output goes to."""
         return tuple((one.device, one.inode) for one in self._host.descriptors(pid) or () if one.number in OUTPUTS)
 
-    def _table(self) -> dict[int, Stat]:
-        """Return every process that may be the test's: it started after the test, and isn't the harness's own."""
-        return {s.pid: s for s in self._host.stats(self._since) if (s.pid, s.start) not in self._own}
+    def _ours(self, table: Iterable[Stat]) -> dict[int, Stat]:
+        """Return every process that may be the test's, of those that started after it: none of the harness's own."""
+        return {stat.pid: stat for stat in table if (stat.pid, stat.start) not in self._own}
 
     def _claims(self, among: Iterable[int]) -> set[int]:
         found: set[int] = set()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
@@ -14,6 +15,7 @@ import msvcrt  # noqa: E402
 from harness.errors import HarnessError  # noqa: E402
 from harness.witness import access  # noqa: E402
 from harness.witness.contract import Descriptor, Stat  # noqa: E402
+from harness.witness.jobs import Net  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,8 +169,40 @@ class WindowsHost:
         """Read the access list."""
         return access.mode(path, status)
 
+    def __init__(self) -> None:
+        self._catches = False
+        self._net: Net | None = None
+
     def adopt_orphans(self) -> None:
-        """Nothing adopts orphans on Windows: processes are found by their arguments and their logs."""
+        """Put into a job whatever is started from now on."""
+        self._catches = True
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int | None = None,
+        stdout: int | IO[bytes] | None = None,
+        stderr: int | IO[bytes] | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start it in the test's job."""
+        if not self._catches:
+            return subprocess.Popen(list(command), stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
+        self._net = self._net or Net()
+        return self._net.start(command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
+
+    def adopted(self, table: Sequence[Stat]) -> set[int]:
+        """Tell them by the job, and this process's own children by their parent."""
+        own = {stat.pid for stat in table if stat.parent == os.getpid()}
+        return own if self._net is None else own | self._net.orphans(table)
+
+    def let_go(self) -> None:
+        """Close the job."""
+        net, self._net = self._net, None
+        if net is not None:
+            net.close()
 
     def pin(self, pid: int) -> WindowsPin | None:
         """Open a handle, then read the creation time of what it holds."""
