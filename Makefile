@@ -7,8 +7,8 @@ VENV := .venv
 WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/windows tests/harness/test_probes.py \
 	tests/session tests/nvxc tests/store tests/supervisor $(addprefix scenarios/test_,$(addsuffix .py, \
 	cold_boot adapter checked_handoff image_guards restart_same_identity another_runtime hard_to_read \
-	crash_points interrupted_launch lifecycle one_shot bad_input command_line))
-WINE_ONLY ?= not (test_crash_points and (pairs or calls or errors or stop or refused-start or served-steps or \
+	crash_points interrupted_launch lifecycle one_shot bad_input command_line managed_order exports network))
+WINE_ONLY ?= not test_every_limit_holds and not (test_crash_points and (pairs or calls or errors or stop or refused-start or served-steps or \
 	committed-steps or ended-steps or deprovision-steps))
 QEMU_TESTS ?= scenarios/test_real_guest.py \
 	scenarios/test_cold_boot.py::test_an_image_boots_and_the_guest_finds_what_the_plan_says

@@ -87,7 +87,8 @@ class Mappings:
         share, inside = self._find(source)
         if share is None:
             return NO_ENTRY
-        path = os.path.join(share.host, inside) if inside else share.host
+        # What has been resolved has slashes, on every system.
+        path = f"{share.host.rstrip('/')}/{inside}" if inside else share.host
         if _hidden(share, path):
             return NO_ENTRY
         try:
@@ -107,7 +108,7 @@ class Mappings:
 
 def _hidden(share: Share, path: str) -> bool:
     """Whether the nearest path of the policy at or above `path` denies it; what leads to an allowed one shows."""
-    if any(allowed.startswith(path + os.sep) for allowed in share.allowed):
+    if any(allowed.startswith(f"{path}/") for allowed in share.allowed):
         return False
     while len(path) >= len(share.host):
         if path in share.allowed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -90,3 +91,9 @@ def expect_allowlist(world: World, box: Sandbox, vm: Vm) -> None:
 def entry(line: str) -> str:
     mode, links, _, name = line.split(None, 3)
     return f"{mode} {links} {name}"
+
+
+def in_the_guest(path: str) -> str:
+    """Return where a guest has what the host has at a path: drives are below /mnt."""
+    drive, rest = os.path.splitdrive(path)
+    return f"/mnt/{drive[0].lower()}{rest}".replace(os.sep, "/") if drive else path

@@ -12,7 +12,7 @@ from harness.goldens import Goldens
 from harness.sandbox import ADAPTER, DIRECT, LAYERED, RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.world import World
-from scenarios.boots import end, options_as_lines
+from scenarios.boots import end, in_the_guest, options_as_lines
 
 pytestmark = pytest.mark.spec("card.3", "622.acc.21")
 
@@ -40,7 +40,7 @@ def tree(world: World) -> Tree:
 @pytest.mark.spec("622.scope4.a", "622.scope1.e")
 def test_shares_and_mappings_are_lowered_by_one_planner(world: World, goldens: Goldens, tree: Tree) -> None:
     """A root, a file whose parent stays hidden, what is denied, allowed in it, and writable: one boot a guest."""
-    goldens.name(tree("."), "<HOST>")
+    goldens.name(in_the_guest(world.root), "<ROOT>")
     file, ro, rw = tree("file/one"), tree("ro/"), tree("rw/")
     policy = {"denied": [tree("rw/no/")], "allowed": [tree("rw/no/yes/")], "writable": [tree("rw/w/")]}
     shares = [

@@ -13,7 +13,7 @@ from harness.sandbox import ADAPTER, DIRECT, RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.sut.protocol import Answer
 from harness.world import World
-from scenarios.boots import end, require_adapter
+from scenarios.boots import end, in_the_guest, require_adapter
 
 pytestmark = pytest.mark.spec("card.3", "622.acc.21")
 
@@ -38,7 +38,9 @@ def mapped(world: World, box: Sandbox, count: int) -> list[tuple[str, str, bool]
     for path in (outer, *inner):
         os.mkdir(path)
     box.extra["mappings"] = {"readonlyPaths": [outer, *inner]}
-    return [("0", outer, True), *((f"0/{os.path.basename(path)}", path, True) for path in inner)]
+    shown = in_the_guest(outer)
+    names = [os.path.basename(path) for path in inner]
+    return [("0", shown, True), *((f"0/{name}", f"{shown}/{name}", True) for name in names)]
 
 
 def program_for(world: World, box: Sandbox) -> Program:

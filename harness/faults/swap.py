@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
+from harness.platform import KERNEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +97,7 @@ CHANGES = (REWRITE, RESTORE_TIMES)
 def can_mount() -> bool:
     """Tell whether this process may mount here, which a bind mount needs."""
     status = "/proc/self/status"
-    if not os.path.exists(status):
+    if KERNEL != "linux" or not os.path.exists(status):
         return False
     with open(status, encoding="ascii") as file:
         effective = next((line.split()[1] for line in file if line.startswith("CapEff:")), "0")

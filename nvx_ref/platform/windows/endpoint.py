@@ -68,7 +68,7 @@ def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> 
 
     Raises:
         VmmExited: ``alive`` said no.
-        TimedOut: The deadline passed.
+        TimedOut: The deadline passed; with ``detail`` ``session-in-use`` while somebody else had the only connection.
         Refused: This user may not connect.
     """
     access = native.GENERIC_READ | native.GENERIC_WRITE
@@ -91,6 +91,8 @@ def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> 
         if not alive():
             raise VmmExited("the VMM exited before it served its endpoint", subject=endpoint, detail="before-endpoint")
         if not deadline.pause():
+            if error.winerror == native.ERROR_PIPE_BUSY:
+                raise TimedOut("session in use by another process", subject=endpoint, detail="session-in-use")
             raise TimedOut("nothing served the endpoint by the deadline", subject=endpoint, detail="endpoint")
 
 

@@ -172,8 +172,9 @@ def test_a_pipe_that_isn_t_there_yet_is_waited_for(name: str) -> None:
 
 
 def test_a_busy_pipe_is_waited_for(pair: Pair, name: str) -> None:
-    with pytest.raises(TimedOut):
+    with pytest.raises(TimedOut) as told:
         endpoint.connect(name, Deadline.after(0.1), alive=alive)
+    assert told.value.detail == "session-in-use"
     pair[0].close()
 
 
