@@ -8,13 +8,12 @@ import select
 import struct
 import sys
 import time
-from _thread import allocate_lock
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from nvx_ref.closing import Closing
 from nvx_ref.deadline import POLL_INTERVAL, Deadline
 from nvx_ref.errors import Refused, SessionFailed, TimedOut, VmmExited
+from nvx_ref.platform.connections import SharedConnection
 from nvx_ref.platform.contract import ProcessGone, Unpinnable
 from nvx_ref.platform.failures import describe, failure
 
@@ -25,7 +24,7 @@ from nvx_ref.platform.linux.waiting import wait_for
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
 NAME = "control.sock"
 MAX_PATH = 107
@@ -144,7 +143,7 @@ def _try_connect(endpoint: str) -> socket.socket | None:
     return connection
 
 
-class Connection(Closing):
+class Connection(SharedConnection):
     """See :class:`nvx_ref.platform.contract.Connection`; made by :func:`connect`.
 
     Args:
@@ -153,15 +152,12 @@ class Connection(Closing):
         before: Seconds since boot, at a moment before the connection was made.
     """
 
-    __slots__ = ("_before", "_closing", "_endpoint", "_lock", "_socket", "_users")
+    __slots__ = ("_before", "_socket")
 
     def __init__(self, connected: socket.socket, endpoint: str, before: float) -> None:
+        super().__init__(endpoint)
         self._socket = connected
-        self._endpoint = endpoint
         self._before = before
-        self._lock = allocate_lock()
-        self._users = 0
-        self._closing = False
 
     def send(self, data: bytes, deadline: Deadline) -> None:
         """Send all the bytes."""
@@ -216,34 +212,13 @@ class Connection(Closing):
         """Return the descriptor, for waits on several things at once."""
         return self._socket.fileno()
 
-    def close(self) -> None:
-        """Close it, which also ends a wait in another thread; idempotent."""
-        with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-            idle = self._users == 0
+    def _interrupt(self) -> None:
         # The other end may have been faster.
         with suppress(OSError):
             self._socket.shutdown(_SHUT_BOTH)
-        if idle:
-            self._give_up()
 
-    @contextmanager
-    def _in_use(self) -> Generator[None]:
-        """Keep the number from being given up, and so from meaning another file, while a thread works with it."""
-        with self._lock:
-            if self._closing:
-                raise SessionFailed("the control connection is closed", subject=self._endpoint, detail="closed")
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                last = self._closing and self._users == 0
-            if last:
-                self._give_up()
+    def _is_end(self, error: OSError) -> bool:
+        return error.errno in _CLOSED
 
     def _give_up(self) -> None:
         with suppress(OSError):
@@ -302,8 +277,3 @@ class Connection(Closing):
     def _wait(self, event: int, deadline: Deadline, what: str) -> None:
         if not wait_for(self._socket.fileno(), event, deadline):
             raise TimedOut(f"the VMM didn't {what} by the deadline", subject=self._endpoint, detail="session")
-
-    def _broken(self, error: OSError) -> SessionFailed:
-        closed = error.errno in _CLOSED
-        reason = "the VMM closed the control connection" if closed else f"it broke: {describe(error)}"
-        return SessionFailed(reason, subject=self._endpoint, detail="connection-closed")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from _thread import allocate_lock
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from nvx_ref.closing import Closing
 from nvx_ref.errors import SessionFailed, TimedOut, VmmExited
+from nvx_ref.platform.connections import SharedConnection
 from nvx_ref.platform.contract import ProcessGone, Unpinnable
 from nvx_ref.platform.failures import describe, failure
 
@@ -23,7 +22,7 @@ from nvx_ref.platform.windows.process import Pin
 from nvx_ref.platform.windows.waiting import wait_for_any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from nvx_ref.deadline import Deadline
 
@@ -106,7 +105,7 @@ class _Write:
         self.running, _ = _winapi.WriteFile(handle, data, overlapped=True)
 
 
-class Connection(Closing):
+class Connection(SharedConnection):
     """See :class:`nvx_ref.platform.contract.Connection`; made by :func:`connect`.
 
     Args:
@@ -114,14 +113,11 @@ class Connection(Closing):
         endpoint: Its name, for messages.
     """
 
-    __slots__ = ("_closed", "_closing", "_endpoint", "_handle", "_lock", "_users", "_write")
+    __slots__ = ("_closed", "_handle", "_write")
 
     def __init__(self, handle: int, endpoint: str) -> None:
+        super().__init__(endpoint)
         self._handle = handle
-        self._endpoint = endpoint
-        self._lock = allocate_lock()
-        self._users = 0
-        self._closing = False
         self._write: _Write | None = None
         self._closed: int = native.create_event(None, True, False, None)
 
@@ -200,32 +196,11 @@ class Connection(Closing):
         """Return the pipe's handle."""
         return self._handle
 
-    def close(self) -> None:
-        """Close it, which also ends a wait in another thread; idempotent."""
-        with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-            idle = self._users == 0
+    def _interrupt(self) -> None:
         native.set_event(self._closed)
-        if idle:
-            self._give_up()
 
-    @contextmanager
-    def _in_use(self) -> Generator[None]:
-        """Keep the handle from being given up while a thread works with it."""
-        with self._lock:
-            if self._closing:
-                raise self._is_closed()
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                last = self._closing and self._users == 0
-            if last:
-                self._give_up()
+    def _is_end(self, error: OSError) -> bool:
+        return error.winerror in _ENDED
 
     def _give_up(self) -> None:
         write, self._write = self._write, None
@@ -284,11 +259,3 @@ class Connection(Closing):
         if found == len(events):
             raise self._is_closed()
         return found
-
-    def _is_closed(self) -> SessionFailed:
-        return SessionFailed("the control connection is closed", subject=self._endpoint, detail="closed")
-
-    def _broken(self, error: OSError) -> SessionFailed:
-        closed = error.winerror in _ENDED
-        reason = "the VMM closed the control connection" if closed else f"it broke: {describe(error)}"
-        return SessionFailed(reason, subject=self._endpoint, detail="connection-closed")
