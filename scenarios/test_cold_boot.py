@@ -6,15 +6,19 @@ import json
 
 import pytest
 
+from harness.backends.contract import SECTORS
 from harness.goldens import Goldens
 from harness.sandbox import EROFS, EXT4, GPT, RAMFS, Sandbox
 from harness.sut.needs import STORE
 from harness.witness import ext4
 from harness.witness.evidence import listing
 from harness.world import World
-from scenarios.boots import COMBINATIONS, entry, expect_allowlist, expect_found, options_as_lines
+from scenarios.boots import COMBINATIONS, end, entry, expect_allowlist, expect_found, options_as_lines
 
 pytestmark = pytest.mark.spec("card.3", "622.acc.21")
+
+LARGE = 4096
+"""Bytes of a large sector."""
 
 
 @pytest.mark.spec("622.goal.1")
@@ -101,18 +105,28 @@ def test_an_image_boots_without_an_identity_too(world: World, image_format: str)
 
 
 @pytest.mark.spec("622.acc.2")
-def test_a_disk_of_large_sectors_shows_its_block_size(world: World) -> None:
-    box = Sandbox(world, image_format=GPT, upper=RAMFS, sectors=4096)
+@pytest.mark.parametrize(("image_format", "upper"), COMBINATIONS)
+def test_a_disk_of_large_sectors_shows_its_block_size(world: World, image_format: str, upper: str) -> None:
+    world.need(f"{SECTORS}{LARGE}")
+    if image_format == EROFS:
+        # Its file says nothing of sectors: the VMM is told (contract openvmm 10.3).
+        world.vmm.configure(knobs={"blockSize": LARGE})
+    box = Sandbox(world, image_format=image_format, upper=upper, sectors=LARGE)
+    where = f"{image_format} in large sectors with {upper}"
     program = world.orchestrator()
     box.provision(program)
     box.succeed(program, "start")
-    vm = world.runs.one("start")
-    found = world.vmm.guest_facts(vm, box.look(program)).block_size
-    if world.saw("block size", found):
-        world.expect("the guest's block size", expected=4096, found=found)
-    box.succeed(program, "stop")
-    world.processes.none("stop", world.soon())
-    box.succeed(program, "deprovision")
+    found = world.vmm.guest_facts(world.runs.one("start"), box.look(program))
+    for fact, expected, seen in (
+        ("block size", LARGE, found.block_size),
+        ("format", image_format, found.image_format),
+        ("identity", box.identity, found.identity),
+        ("upper", upper, found.upper),
+    ):
+        if world.saw(fact, seen):
+            world.expect(f"{where}: the guest's {fact}", expected=expected, found=seen)
+    world.expect(f"{where}: exec", expected="up\n", found=box.output(program, "/bin/echo", "up"))
+    end(world, box, program)
 
 
 @pytest.mark.parametrize("upper", [EXT4, RAMFS])
