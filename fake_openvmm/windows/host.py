@@ -42,7 +42,6 @@ _ENDED_FROM_OUTSIDE = 1
 _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
 _kernel32.GetHandleInformation.argtypes = [ctypes.c_ssize_t, ctypes.c_void_p]
 _kernel32.GetFileType.argtypes = [ctypes.c_ssize_t]
-_kernel32.GetFileInformationByHandle.argtypes = [ctypes.c_ssize_t, ctypes.c_void_p]
 _kernel32.GetCurrentProcess.restype = ctypes.c_ssize_t
 _kernel32.TerminateProcess.argtypes = [ctypes.c_ssize_t, ctypes.c_uint32]
 
@@ -55,16 +54,27 @@ def descriptors() -> list[list[int]]:
     table: list[list[int]] = []
     own = _directory_handle()
     flags = ctypes.c_uint32()
-    information = (ctypes.c_uint32 * 13)()
     for handle in _handles():
         if handle == own or not _kernel32.GetHandleInformation(handle, ctypes.byref(flags)):
             continue
         kind = _kernel32.GetFileType(handle)
-        if kind == _KIND_DISK and _kernel32.GetFileInformationByHandle(handle, information):
-            table.append([handle, information[7], information[11] << 32 | information[12], flags.value])
+        if kind == _KIND_DISK:
+            found = _status(handle)
+            table.append([handle, found.st_dev, found.st_ino, flags.value])
         elif kind == _KIND_PIPE:
             table.append([handle, 0, 0, flags.value])
     return table
+
+
+def _status(handle: int) -> os.stat_result:
+    """What `os.stat` says of the file."""
+    here = _winapi.GetCurrentProcess()
+    copied = _winapi.DuplicateHandle(here, handle, here, 0, False, _winapi.DUPLICATE_SAME_ACCESS)
+    fd = msvcrt.open_osfhandle(copied, os.O_RDONLY | os.O_NOINHERIT)
+    try:
+        return os.fstat(fd)
+    finally:
+        os.close(fd)
 
 
 def _handles() -> list[int]:

@@ -188,14 +188,15 @@ class OpenVmmVm:
     def __init__(self, run: Run) -> None:
         self.pid = run.pid
         self._arguments = run.arguments[1:]
+        self._given = run.given
 
     def argv(self) -> list[str]:
         """Return the arguments after its own name."""
         return list(self._arguments)
 
     def descriptors(self) -> list[Descriptor] | None:
-        """Its table before it opened anything itself is gone when it is first seen."""
-        return None
+        """Return what it was given, where handles tell that; else that is gone when it is first seen."""
+        return self._given
 
     def attachments(self) -> list[Attachment] | None:
         """Its broker keeps them to itself."""

@@ -29,6 +29,7 @@ class Run:
         parent: Its parent's number when it was first seen.
         arguments: Its arguments, the needle the first of them.
         table: Its descriptors when it was last seen, None if they couldn't be read.
+        given: What it was given at its start, None where that can't be told.
     """
 
     pid: int
@@ -36,6 +37,7 @@ class Run:
     parent: int
     arguments: list[str]
     table: list[Descriptor] | None = None
+    given: list[Descriptor] | None = None
 
 
 class Watch:
@@ -99,6 +101,8 @@ class Watch:
                 continue
             words = self._host.arguments(pid)
             if self._needle in words:
-                self._runs[key] = Run(pid, stat.start, stat.parent, words[words.index(self._needle) :])
+                run = Run(pid, stat.start, stat.parent, words[words.index(self._needle) :])
+                run.given = self._host.inherited(pid)
+                self._runs[key] = run
                 self.seen.set()
         self._looks = there

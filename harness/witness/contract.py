@@ -174,6 +174,10 @@ class Host(Protocol):
         """Return a process's descriptor table; None if it is gone or not ours to look at."""
         ...
 
+    def inherited(self, pid: int) -> list[Descriptor] | None:
+        """Return what a process was given at its start, whatever it opened since; None where that can't be told."""
+        ...
+
     def now(self) -> int:
         """Return the time in the unit of :attr:`Stat.start`: what starts from now on starts no earlier."""
         ...

@@ -211,6 +211,11 @@ class LinuxHost:
                 continue
         return sorted(found)
 
+    def inherited(self, pid: int) -> list[Descriptor] | None:
+        """None: a descriptor doesn't tell where it comes from."""
+        del pid
+        return None
+
     def now(self) -> int:
         """Return the clock ticks since boot, rounded down as the kernel does it."""
         return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

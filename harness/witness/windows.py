@@ -6,7 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING
 
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
@@ -15,6 +15,7 @@ import msvcrt  # noqa: E402
 from harness.errors import HarnessError  # noqa: E402
 from harness.witness import access  # noqa: E402
 from harness.witness.contract import Descriptor, Stat  # noqa: E402
+from harness.witness.handles import Opened  # noqa: E402
 from harness.witness.jobs import Net  # noqa: E402
 
 if TYPE_CHECKING:
@@ -26,13 +27,10 @@ if TYPE_CHECKING:
 ENDED_BY_HARNESS = 0xDEAD
 
 _LOOK = 0x1000 | 0x10_0000
-_READ = 0x10 | 0x40
 _TERMINATE = 1
-_TABLE, _BASIC = 5, 0
+_TABLE = 5
 _NEXT, _CREATED, _NAME_LENGTH, _NAME, _NUMBER, _PARENT = 0, 32, 56, 64, 80, 88
-_PARAMETERS, _STANDARD, _COMMAND = 0x20, 0x20, 0x70
-_DISK = 1
-_SAME_ACCESS = 2
+_COMMAND = 0x70
 _SIGNALLED, _LONGEST = 0, 2**31 - 1
 _READ_ATTRIBUTES_AND_DATA, _SHARE_READ_AND_DELETE, _OPEN_EXISTING = 0x8000_0000, 5, 3
 _SHARE_ALL = 7
@@ -48,21 +46,12 @@ for _name, _result, _arguments in (
     ("CloseHandle", ctypes.c_int, [_handle]),
     ("TerminateProcess", ctypes.c_int, [_handle, ctypes.c_uint32]),
     ("GetExitCodeProcess", ctypes.c_int, [_handle, ctypes.c_void_p]),
-    ("GetCurrentProcess", _handle, []),
-    ("GetFileType", ctypes.c_uint32, [_handle]),
-    ("GetFileInformationByHandle", ctypes.c_int, [_handle, ctypes.c_void_p]),
     ("WaitForMultipleObjects", ctypes.c_uint32, [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32]),
     ("CreateEventW", _handle, [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_wchar_p]),
     ("SetEvent", ctypes.c_int, [_handle]),
     ("ResetEvent", ctypes.c_int, [_handle]),
     ("GetProcessTimes", ctypes.c_int, [_handle, *[ctypes.c_void_p] * 4]),
     ("GetSystemTimeAsFileTime", None, [ctypes.c_void_p]),
-    ("ReadProcessMemory", ctypes.c_int, [_handle, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
-    (
-        "DuplicateHandle",
-        ctypes.c_int,
-        [_handle, _handle, _handle, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32],
-    ),
     (
         "CreateFileW",
         _handle,
@@ -72,7 +61,6 @@ for _name, _result, _arguments in (
 ):
     getattr(_kernel32, _name).restype = _result
     getattr(_kernel32, _name).argtypes = _arguments
-_ntdll.NtQueryInformationProcess.argtypes = [_handle, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
 _shell32.CommandLineToArgvW.restype = ctypes.POINTER(ctypes.c_wchar_p)
 
 
@@ -240,7 +228,7 @@ class WindowsHost:
 
     def arguments(self, pid: int) -> list[str]:
         """Read its command line from its own parameters, and split it as its runtime does."""
-        with _Opened(pid) as process:
+        with Opened(pid) as process:
             try:
                 length, _, address = process.parameters(_COMMAND, "HH4xQ")
                 raw = process.read(address, length)
@@ -257,13 +245,29 @@ class WindowsHost:
 
     def descriptors(self, pid: int) -> list[Descriptor] | None:
         """Return its standard handles, which are the ones that its parameters name."""
-        with _Opened(pid) as process:
+        with Opened(pid) as process:
             try:
-                handles = process.parameters(_STANDARD, "QQQ")
+                handles = process.standard()
             except OSError:
                 return None
             found = [(number, handle, process.file(handle)) for number, handle in enumerate(handles)]
         return [Descriptor(number, *where, f"handle {handle:#x}") for number, handle, where in found if where]
+
+    def inherited(self, pid: int) -> list[Descriptor] | None:
+        """Return its inheritable handles, the standard ones by their numbers; see :mod:`harness.witness.handles`."""
+        with Opened(pid) as process:
+            try:
+                standard, handles = process.standard(), process.handles()
+            except OSError:
+                return None
+            found: list[Descriptor] = []
+            for one in handles:
+                numbers = [number for number, value in enumerate(standard) if value == one.value]
+                if one.inheritable or numbers:
+                    device, inode = process.file(one.value) or (0, 0)
+                    what = f"{process.type(one.value)} {one.value:#x}"
+                    found += [Descriptor(number, device, inode, what) for number in numbers or [one.value]]
+            return sorted(found)
 
     def holders(self, device: int, inode: int, among: Iterable[int] | None = None) -> list[int]:
         """Look through the standard handles of every process that this user may look at."""
@@ -285,7 +289,8 @@ class WindowsHost:
 
     def explain(self, pid: int) -> str:
         """Collect what the kernel says."""
-        return "\n".join([f"pid {pid}", f"arguments {self.arguments(pid)!r}", f"stat {self.stat(pid)}"])
+        lines = [f"pid {pid}", f"arguments {self.arguments(pid)!r}", f"stat {self.stat(pid)}"]
+        return "\n".join([*lines, *(f"inherited {one.number} {one.target}" for one in self.inherited(pid) or ())])
 
     def mounts(self, below: str) -> list[str]:
         """Windows mounts nothing over a test's directory."""
@@ -304,56 +309,6 @@ def open_shared(path: str) -> BinaryIO:
     if handle == -1:
         raise ctypes.WinError(ctypes.get_last_error())
     return os.fdopen(msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_NOINHERIT), "rb")
-
-
-class _Opened:
-    """A process whose parameters can be read, or nothing."""
-
-    def __init__(self, pid: int) -> None:
-        self._handle: int = _kernel32.OpenProcess(_LOOK | _READ, False, pid)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._handle:
-            _kernel32.CloseHandle(self._handle)
-
-    def read(self, address: int, size: int) -> bytes:
-        """Read its memory."""
-        buffer = ctypes.create_string_buffer(size)
-        if not self._handle or not _kernel32.ReadProcessMemory(self._handle, address, buffer, size, None):
-            raise ctypes.WinError(ctypes.get_last_error())
-        return buffer.raw
-
-    def parameters(self, offset: int, layout: str) -> tuple[int, ...]:
-        """Read a part of its parameters."""
-        import struct  # noqa: PLC0415 - small
-
-        basic = (ctypes.c_size_t * 6)()
-        if not self._handle or _ntdll.NtQueryInformationProcess(self._handle, _BASIC, basic, 48, None) < 0:
-            raise OSError("it can't be looked at")
-        where = int.from_bytes(self.read(basic[1] + _PARAMETERS, 8), "little")
-        return struct.unpack(f"<{layout}", self.read(where + offset, struct.calcsize(f"<{layout}")))
-
-    def file(self, handle: int) -> tuple[int, int] | None:
-        """Return the volume and index of the file that one of its handles means, None if it means none."""
-        copied = _handle()
-        here = _kernel32.GetCurrentProcess()
-        value = ctypes.c_ssize_t(handle).value
-        if not handle or not _kernel32.DuplicateHandle(
-            self._handle, value, here, ctypes.byref(copied), 0, False, _SAME_ACCESS
-        ):
-            return None
-        try:
-            information = (ctypes.c_uint32 * 13)()
-            if _kernel32.GetFileType(copied.value) != _DISK or not _kernel32.GetFileInformationByHandle(
-                copied.value, information
-            ):
-                return None
-            return information[7], information[11] << 32 | information[12]
-        finally:
-            _kernel32.CloseHandle(copied.value)
 
 
 def _table() -> list[Stat]:
