@@ -138,7 +138,7 @@ def test_images_are_guarded_until_the_vm_is_ready_and_the_scratch_for_as_long_as
 
 
 def test_a_forced_stop_says_so(site: Site) -> None:
-    # A guest that obeys may be faster than the force, however short its time is.
+    # However short its time is, a guest that obeys has answered before the force now and then, and ended before it.
     Path(site.root, "side.json").write_text('{"knobs": {"ignore_stop": true}}')
     site.provision(scratch=None, ramUpper=True)
     started = site.orchestrator.start(NAME, deadline=soon())
