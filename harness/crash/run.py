@@ -288,10 +288,10 @@ class _Run:
         if verdict == UNKNOWN and (not self._by_golden or self._allowed.allows(self._cell.scene, self._steps, UNKNOWN)):
             until(lambda: self._verdict() != UNKNOWN, stage.world.soon())
             verdict = self._verdict()
-        if verdict in {"exited", "stopped"}:
+        if gone := verdict in {"exited", "stopped"}:
             stage.world.processes.none(where, stage.world.soon())
         kinds = (RESTART,) if self._cell.then is None else (RESTART, AGAIN)
-        state = states.observe(stage, where)
+        state = states.observe(stage, where, alone=gone)
         self._check(self._cell.scene, self._steps, f"{verdict}: {state}", where=where, kinds=kinds)
         if verdict == LIVE and not state.vmms and not self._was_alive:
             raise Finding(where, expected="a VMM alive, as the verdict says", found="none")
@@ -319,7 +319,7 @@ class _Run:
         self._usable("start", "start.journal_removed")
         box.succeed(program, "stop")
         stage.world.processes.none(f"{self._cell}, then stop", stage.world.soon())
-        self._usable("stop", "stop.record_cleared")
+        self._usable("stop", "stop.record_cleared", alone=True)
         box.succeed(program, "deprovision")
         self._usable("deprovision", "removal.directory")
 
@@ -337,9 +337,9 @@ class _Run:
             return
         box.succeed(stage.program, "stop", args)
 
-    def _usable(self, op: str, step: str) -> None:
+    def _usable(self, op: str, step: str, *, alone: bool = False) -> None:
         where = f"{self._cell}, then {op}"
-        state = states.observe(self._stage, where)
+        state = states.observe(self._stage, where, alone=alone)
         wanted = 1 if op == "start" else 0
         if len(state.vmms) != wanted:
             raise Finding(where, expected=f"{wanted} VMM alive", found=described([*state.vmms]))
