@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import images, outputs, python
-from harness.cli import INTERRUPTED
+from harness.cli import INTERRUPTED, Interrupts
 from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
 from harness.machine import container, distro, doctor, leftovers
@@ -146,13 +146,15 @@ def _beside(name: str) -> str:
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status: 0, 1 for a failure, 2 for a usage error, 130 after Ctrl-C."""
+    told = Interrupts()
     try:
-        result: object = commands.main(args=list(arguments), prog_name="nvx-harness", standalone_mode=False)
+        with told:
+            result: object = commands.main(args=list(arguments), prog_name="nvx-harness", standalone_mode=False)
     except click.UsageError as error:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted", err=True)
+        told.say()
         return INTERRUPTED
     except OSError as error:
         click.echo(f"error: {error.filename or 'the output'}: {error.strerror}", err=True)

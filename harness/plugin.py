@@ -18,6 +18,7 @@ from harness import guards, parallel, sharding
 from harness.collector import Collector, finish
 from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported, tells_all
 from harness.live import live
+from harness.platform import interrupts_held
 from harness.settings import BACKENDS, Settings, orchestrator_words, own_goldens, session_directory
 from harness.table import GROUPS, PROPERTY, words
 
@@ -221,7 +222,8 @@ def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
         with _noted(node, here):
             yield here
     finally:
-        left = here.close()
+        with interrupts_held():
+            left = here.close()
         if not left and not here.failed and (kept := guards.kept_open(before)):
             left = "\n".join(["the test left behind:", *(f"  {line}" for line in kept)])
             here.evidence.keep("descriptors.txt", left)

@@ -13,6 +13,7 @@ from harness.crash.stage import Stage
 from harness.crash.states import AGAIN, AT, BEGIN, DONE, FAILED, LATER, RESTART
 from harness.deadline import until
 from harness.errors import Finding, HarnessError, Unavailable
+from harness.platform import interrupts_held
 from harness.witness.processes import described
 
 if TYPE_CHECKING:
@@ -108,10 +109,14 @@ def _once(stage: Stage, allowed: Allowed, cell: Cell, call: Call | None, result:
         raise
     except (Finding, HarnessError, OSError) as error:
         result.violation = str(error)
+    except BaseException:
+        stage.discard()
+        raise
     if missed:
         stage.discard()
     else:
-        _close(stage, result)
+        with interrupts_held():
+            _close(stage, result)
     return missed
 
 

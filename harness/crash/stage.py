@@ -10,6 +10,7 @@ from harness.crash.scenes import IDENTIFIED
 from harness.crash.trace import Tracer, read
 from harness.deadline import until
 from harness.errors import Finding
+from harness.platform import interrupts_held
 from harness.sandbox import Sandbox
 from harness.sut.naming import Namer
 from harness.sut.needs import STORE
@@ -88,8 +89,12 @@ class Stage:
         self.scene = scene
         self.where = where
         self.world = World(bench.settings, bench.backend, label=where)
-        self.box = Sandbox(self.world, BOX)
-        self.program: Program = self._orchestrator()
+        try:
+            self.box = Sandbox(self.world, BOX)
+            self.program: Program = self._orchestrator()
+        except BaseException:
+            _discard(self.world)
+            raise
         self.orchestrators = 1
         self._gated = False
         self._released = False
@@ -231,12 +236,9 @@ class Stage:
 
     def discard(self) -> None:
         """End whatever goes on here, and take everything away; what it leaves is nobody's fault."""
-        self.program.close()
-        for one in self.world.processes.look():
-            one.pin.end()
-            one.pin.wait(self.world.soon())
-        self.world.close()
-        self.world.evidence.remove()
+        with interrupts_held():
+            self.program.close()
+            _discard(self.world)
 
     def require_free(self, where: str) -> None:
         """Check that an orchestrator that has ended holds no lock, by itself or by a child on its way to its exec.
@@ -260,6 +262,16 @@ class Stage:
         bystander = self.bench.bystander
         if bystander is not None and bystander.pin.has_exited():
             raise Finding(self.where, expected="no other process touched", found=f"{bystander} has ended")
+
+
+def _discard(world: World) -> None:
+    """End and remove everything of a world, which Ctrl-C doesn't cut short."""
+    with interrupts_held():
+        for one in world.processes.look():
+            one.pin.end()
+            one.pin.wait(world.soon())
+        world.close()
+        world.evidence.remove()
 
 
 def _ended(running: Operation, answer: Answer | None) -> Ended:

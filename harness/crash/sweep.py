@@ -276,7 +276,8 @@ def _bystander() -> Generator[Seen, None, None]:
     import subprocess  # noqa: PLC0415 - once in a sweep
 
     command = [python.interpreter(), "-I", "-S", "-c", _IDLE]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment())
+    # What a terminal tells those who work in it is not for this one.
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment(), start_new_session=True)
     pin = witness.host().pin(child.pid)
     if pin is None:
         raise HarnessError("a process of our own can't be held")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import signal
+import multiprocessing
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from harness.backends import load
 from harness.crash.run import Result
 from harness.crash.sweep import Sweep, Tally, open_bench, options_of
 from harness.errors import Finding, Unavailable
+from harness.platform import interrupt, interrupts_held, take_interrupts
 from harness.sharding import Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
     from concurrent.futures import Future
 
     from harness.crash.plan import Part, Planned
@@ -49,10 +49,19 @@ class Task:
 
 @dataclass(slots=True)
 class _Worker:
-    """What one process keeps from one call to the next."""
+    """What one process keeps from one call to the next.
+
+    Attributes:
+        stack: What it holds.
+        sweep: Its sweep.
+        busy: Whether it is in the middle of a cell, which Ctrl-C cuts short.
+        stopped: Whether Ctrl-C has come: nothing is begun any more.
+    """
 
     stack: ExitStack
     sweep: Sweep | None = None
+    busy: bool = False
+    stopped: bool = False
 
 
 _worker = _Worker(ExitStack())
@@ -86,15 +95,18 @@ def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> Swept:
         What it came to. Of the cells only those were run that belong to the settings' shard; all were planned.
     """
     swept = Swept(Slice(task.settings.shard))
-    context = get_context("spawn")
+    context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(task,)) as pool:
-        pending: set[Future[object]] = {pool.submit(_plan, part) for part in parts}
         try:
+            with interrupts_held():
+                pending: set[Future[object]] = {pool.submit(_plan, part) for part in parts}
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
                     pending |= _take(pool, future.result(), swept, bar)
         except BaseException:
+            for child in multiprocessing.active_children():
+                interrupt(child)
             pool.shutdown(cancel_futures=True)
             raise
     return swept
@@ -136,20 +148,37 @@ class _Ran:
 
 
 def _begin(task: Task) -> None:
-    # Ctrl-C is the parent's to answer; what a worker has begun it cleans up.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    take_interrupts(_interrupted)
     _worker.sweep = task.open(_worker.stack)
 
 
-def _own() -> Sweep:
+def _interrupted(_number: int, _frame: object) -> None:
+    """Cut the cell short that is being run; the clean-up after it, and everything that follows, isn't cut again."""
+    busy, _worker.busy, _worker.stopped = _worker.busy, False, True
+    if busy:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _at_work() -> Generator[Sweep, None, None]:
+    """Let Ctrl-C cut the block short, which the block's owner takes."""
     if _worker.sweep is None:
         raise RuntimeError("no worker of a sweep")
-    return _worker.sweep
+    _worker.busy = not _worker.stopped
+    try:
+        if _worker.stopped:
+            raise KeyboardInterrupt
+        yield _worker.sweep
+    finally:
+        _worker.busy = False
 
 
 def _plan(part: Part) -> object:
     try:
-        return _Plan(_own().planner.cells(part))
+        with _at_work() as sweep:
+            return _Plan(sweep.planner.cells(part))
+    except KeyboardInterrupt:
+        return _Ran([])
     except Unavailable as error:
         return str(error)
     except Finding as error:
@@ -157,8 +186,12 @@ def _plan(part: Part) -> object:
 
 
 def _run(cells: list[Planned]) -> object:
-    sweep = _own()
+    done: list[Result] = []
     try:
-        return _Ran([sweep.cell(planned) for planned in cells])
+        with _at_work() as sweep:
+            done += (sweep.cell(planned) for planned in cells)
+    except KeyboardInterrupt:
+        return _Ran(done)
     except Unavailable as error:
         return str(error)
+    return _Ran(done)

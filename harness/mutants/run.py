@@ -15,7 +15,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from harness import python, witness
@@ -131,6 +131,8 @@ class Workshop:
         self._tree = os.path.abspath(tree)
         self._directory = directory
         self._sessions: set[str] = set()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
         os.mkdir(directory, 0o700)
 
     def close(self) -> None:
@@ -148,6 +150,12 @@ class Workshop:
                 pin.close()
         for place in (*self._sessions, self._directory):
             shutil.rmtree(place, ignore_errors=True)
+
+    def stop(self) -> None:
+        """End every run of tests that goes on."""
+        self._stopped = True
+        for child in [*self._running]:
+            child.kill()
 
     def control(self, tests: Sequence[str], jobs: int) -> Outcome:
         """Run tests on a clean copy."""
@@ -214,25 +222,30 @@ class Workshop:
         command += ["-o", "junit_family=xunit1", f"--junitxml={report}", *tests]
         steered = {"TMPDIR": os.path.join(place, "u")}
         with open(output, "wb") as file:
-            try:
-                status: int | None = subprocess.run(
-                    command,
-                    cwd=tree,
-                    env={**environment(), **steered},
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    timeout=limit,
-                    check=False,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                status = None
+            status = self._ended(command, cwd=tree, env={**environment(), **steered}, output=file, limit=limit)
         with open(output, encoding="utf-8", errors="replace") as said:
             found = Outcome(status, output=said.read())
         self._sessions.update(_EVIDENCE.findall(found.output))
         if status in {0, 1} and os.path.exists(report):
             _read(report, found)
         return found
+
+    def _ended(
+        self, command: list[str], *, cwd: str, env: dict[str, str], output: IO[bytes], limit: float
+    ) -> int | None:
+        """Run a command to its end; return its status, None if it doesn't end within the limit, in seconds."""
+        child = subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        self._running.add(child)
+        try:
+            return child.wait(0 if self._stopped else limit)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            child.kill()
+            child.wait()
+            self._running.discard(child)
 
 
 def _python(place: str) -> str:
@@ -351,6 +364,7 @@ def judge_all(shop: Workshop, mutants: Sequence[Mutant], missing: dict[str, str]
                     found[verdict.mutant.name] = verdict
                     bar.done(failed=verdict.kind is not Kind.KILLED)
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            shop.stop()
             raise
     return [found[mutant.name] for mutant in mutants]

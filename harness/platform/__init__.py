@@ -19,6 +19,8 @@ if sys.platform == "win32":
         fork_template,
         hold_directory,
         host,
+        interrupt,
+        interrupts_held,
         is_own_directory,
         left_pipes,
         listen,
@@ -29,6 +31,7 @@ if sys.platform == "win32":
         split_command,
         system_name,
         take_directory,
+        take_interrupts,
     )
 else:
     from harness.platform.linux import (
@@ -41,6 +44,8 @@ else:
         fork_template,
         hold_directory,
         host,
+        interrupt,
+        interrupts_held,
         is_own_directory,
         left_pipes,
         listen,
@@ -51,6 +56,7 @@ else:
         split_command,
         system_name,
         take_directory,
+        take_interrupts,
     )
 
 KERNEL = sys.platform
@@ -67,6 +73,8 @@ __all__ = [
     "fork_template",
     "hold_directory",
     "host",
+    "interrupt",
+    "interrupts_held",
     "is_own_directory",
     "left_pipes",
     "listen",
@@ -77,4 +85,5 @@ __all__ = [
     "split_command",
     "system_name",
     "take_directory",
+    "take_interrupts",
 ]

@@ -7,13 +7,16 @@ import os
 import stat
 import sys
 import tempfile
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 assert sys.platform != "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Generator, Sequence
     from contextlib import AbstractContextManager
+    from multiprocessing.process import BaseProcess
+    from types import FrameType
     from typing import BinaryIO
 
     from harness.platform.contract import Door
@@ -140,6 +143,32 @@ def owner_of(path: str) -> str | None:
         return pwd.getpwuid(owner).pw_name
     except KeyError:
         return f"user {owner}"
+
+
+@contextmanager
+def interrupts_held() -> Generator[None, None, None]:
+    """Hold Ctrl-C up for as long as the block lasts, and in each process begun in it until that takes it."""
+    import signal
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def take_interrupts(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Have Ctrl-C, and what :func:`interrupt` sends, answered from now on."""
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
+def interrupt(child: BaseProcess) -> None:
+    """Tell a child that takes it what a terminal may have told it already."""
+    child.terminate()
 
 
 def is_own_directory(path: str) -> bool:

@@ -13,8 +13,10 @@ from typing import IO, TYPE_CHECKING
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+    from multiprocessing.process import BaseProcess
+    from types import FrameType
     from typing import BinaryIO
 
     from harness.platform.contract import Door
@@ -130,6 +132,25 @@ def owner_of(path: str) -> str | None:
     """None: other users' files aren't told from this one's here."""
     del path
     return None
+
+
+def interrupts_held() -> AbstractContextManager[None]:
+    """Ctrl-C can't be held up here."""
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+def take_interrupts(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Have Ctrl-C answered from now on."""
+    import signal
+
+    signal.signal(signal.SIGINT, handler)
+
+
+def interrupt(child: BaseProcess) -> None:
+    """Every process of a console gets its Ctrl-C by itself."""
+    del child
 
 
 def is_own_directory(path: str) -> bool:

@@ -71,6 +71,7 @@ class Template:
                     stderr=errors,
                     env=environment,
                     pass_fds=[theirs.fileno()],
+                    start_new_session=True,
                 )
         self._control = ours
         self.command = command

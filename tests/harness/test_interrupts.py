@@ -1,0 +1,124 @@
+"""Ctrl-C, at whatever moment: a word at once, an end soon, nothing left behind, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import leftovers, python, witness
+from harness.deadline import until
+from harness.platform import short_root
+from harness.settings import RUNS
+from tests.harness.stubs import SOON
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl-C takes a console there")
+
+# An orchestrator that never comes to its first step: without Ctrl-C a sweep of it would go on for an hour.
+SILENT = """
+import json, sys
+OPERATIONS = ["provision", "start", "stop", "reattach", "deprovision"]
+HELLO = {"protocol": 1, "operations": OPERATIONS, "steps": ["start.spawned"], "needs": ["scratch"], "ways": ["exit"]}
+print(json.dumps({"hello": HELLO}), flush=True)
+sys.stdin.read()
+"""
+# What a run in the background ignores, a shell gives back.
+LEAD = "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\nos.execv(sys.argv[1], sys.argv[1:])"
+ENDLESS = ["--timeout-scale", "120"]
+
+
+@pytest.fixture
+def runs() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="nv", dir=short_root()) as place:
+        yield Path(place)
+
+
+class Command:
+    """A command of the harness, in a session of its own like one that is typed."""
+
+    def __init__(self, runs: Path, *arguments: str) -> None:
+        self.runs = runs
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", LEAD, sys.executable, "-m", "harness", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, RUNS: str(runs)},
+        )
+
+    def interrupt(self, *, typed: bool) -> None:
+        """Send it alone the signal, or everything in its terminal."""
+        if typed:
+            os.killpg(self.child.pid, signal.SIGINT)  # noqa: TID251 - nobody has waited for it yet
+        else:
+            self.child.send_signal(signal.SIGINT)
+
+    def require_clean(self) -> None:
+        """It has ended as it should, and left nothing."""
+        out, errors = self.child.communicate(timeout=60)
+        assert (self.child.returncode, out) == (130, "")
+        assert errors.split() == ["Interrupted"]
+        assert until(lambda: leftovers.find(witness.host(), str(self.runs)) == [], SOON(10))
+        assert os.listdir(self.runs) == []
+
+
+def works(runs: Path) -> bool:
+    """Whether an orchestrator has been started in a test's directory."""
+    return any(runs.glob("nvx-*/*/out/orchestrator-*.txt"))
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["to it alone", "typed"])
+def test_a_cell_that_would_go_on_for_ever_is_cut_short(runs: Path, tmp_path: Path, *, typed: bool) -> None:
+    script = python.write_script(str(tmp_path / "silent.py"), packages=(), body=SILENT)
+    command = Command(
+        runs, "sweep", "--jobs", "1", "--scene", "start", "--group", "steps", *ENDLESS,
+        "--orchestrator", python.as_text(script),
+    )  # fmt: skip
+    assert until(lambda: works(runs), SOON(60))
+    command.interrupt(typed=typed)
+    command.require_clean()
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["to it alone", "typed"])
+def test_a_replay_is_cut_short_with_its_vmm(runs: Path, *, typed: bool) -> None:
+    command = Command(runs, "replay", "--started", "start/kill/start.spawned#1")
+    assert until(lambda: works(runs), SOON(60))
+    command.interrupt(typed=typed)
+    command.require_clean()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_sweep_of_the_reference_is_cut_short_again_and_again(runs: Path, jobs: str) -> None:
+    for _ in range(2):
+        command = Command(runs, "sweep", "--jobs", jobs, "--group", "steps")
+        assert until(lambda: works(runs), SOON(60))
+        command.interrupt(typed=True)
+        command.interrupt(typed=True)
+        command.require_clean()
+
+
+def test_mutants_are_cut_short_with_their_tests(runs: Path) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    command = Command(runs, "mutants", "--only", "m01", "--jobs", "1")
+    assert until(lambda: any(runs.glob("nvx-*/*/o")), SOON(60))
+    command.interrupt(typed=False)
+    command.require_clean()
+
+
+def test_what_a_run_in_the_background_ignores_is_ignored() -> None:
+    code = (
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom harness.cli import Interrupts\n"
+        "with Interrupts():\n    signal.raise_signal(signal.SIGINT)\nprint('on')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", "")
