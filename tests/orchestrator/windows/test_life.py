@@ -20,10 +20,13 @@ from harness import images, python
 from nvx_ref import errors
 from nvx_ref.configuration import SandboxRequest, configure
 from nvx_ref.deadline import Deadline
+from nvx_ref.images import ImageFormat, verify_distro
 from nvx_ref.nvxc import ExecRequest
 from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.platform import process
+from nvx_ref.platform.windows import native
 from nvx_ref.supervisor import Forced, Graceful
+from windows_holders import LOCKED, holding, let_go, lock_out
 
 NAME = "box"
 RUNNING = {"config.json", "lifecycle.lock", "runtime.json", "control.capability", "openvmm.log"}
@@ -148,3 +151,56 @@ def test_a_forced_stop_says_so(site: Site) -> None:
         assert pin.exit_status() == process.ENDED_BY_FORCE
     assert site.orchestrator.status(NAME).verdict == "stopped"
     site.orchestrator.deprovision(NAME, deadline=soon())
+
+
+@pytest.mark.case("T08")
+@pytest.mark.case("T03")
+@pytest.mark.spec("656.reattach.d", "656.tests.l")
+def test_a_vmm_that_this_user_may_not_look_at_is_unknown_kept_and_left_running(site: Site) -> None:
+    site.provision(scratch=None, ramUpper=True)
+    started = site.orchestrator.start(NAME, deadline=soon())
+    kept = site.listing()
+    strong = native.open_process(native.PROCESS_TERMINATE, False, started.pid)
+    try:
+        with process.Pin.open(started.pid) as pin:
+            lock_out(started.pid)
+            found = site.orchestrator.status(NAME)
+            assert (found.verdict, "denied" in found.reason.lower()) == ("indeterminate", True)
+            for attempt in (
+                lambda: site.orchestrator.start(NAME, deadline=soon()),
+                lambda: site.orchestrator.stop(NAME, deadline=Deadline.after(0.1), force_within=10),
+                lambda: site.orchestrator.deprovision(NAME, deadline=soon()),
+            ):
+                with pytest.raises(errors.Indeterminate):
+                    attempt()
+            assert site.listing() == kept
+            assert not pin.has_exited()
+            native.terminate_process(strong, process.ENDED_BY_FORCE)
+            assert pin.wait(soon())
+    finally:
+        native.release(strong)
+    assert site.orchestrator.status(NAME).verdict == "exited"
+    site.orchestrator.deprovision(NAME, deadline=soon())
+
+
+@pytest.mark.case("T57")
+def test_a_start_opens_images_that_nobody_can_read_and_reads_nothing_of_them(site: Site) -> None:
+    site.provision()
+    with holding(LOCKED, site.images.erofs, site.artifacts.kernel, site.artifacts.initramfs) as locker:
+
+        def at(step: object) -> None:
+            if str(step) == "start.spawned":
+                # From here on it is the VMM that reads.
+                let_go(locker)
+
+        Orchestrator(os.path.join(site.root, "s"), observer=at).start(NAME, deadline=soon())
+    assert site.say("/bin/echo", "up") == ("exit 0", b"up\n")
+    site.orchestrator.stop(NAME, deadline=soon())
+
+
+@pytest.mark.case("T57")
+@wine.differs("locks of bytes keep nobody from reading them")
+def test_an_explicit_verification_fails_where_nothing_can_be_read(site: Site) -> None:
+    with holding(LOCKED, site.images.erofs), pytest.raises(errors.NvxError):
+        verify_distro(site.images.erofs, format=ImageFormat.EROFS)
+    verify_distro(site.images.erofs, format=ImageFormat.EROFS)

@@ -11,6 +11,8 @@ import wine
 
 wine.only_windows()
 
+import _winapi
+
 from harness.witness import access
 from nvx_ref.errors import AlreadyExists, Malformed, NotFound, NvxError, Refused
 from nvx_ref.platform import files
@@ -186,6 +188,25 @@ def test_a_link_is_no_lock(root: Path, box: files.Directory) -> None:
     assert told.value.detail == "kind"
     assert box.remove("lock")
     assert victim.read_bytes() == b"precious"
+
+
+@pytest.mark.case("T42")
+@wine.differs(wine.NO_LINKS)
+def test_a_junction_is_neither_a_lock_nor_a_sandbox(root: Path, box: files.Directory) -> None:
+    (root / "elsewhere").mkdir()
+    for name in (box.child_path("lock"), str(root / "sandbox")):
+        _winapi.CreateJunction(str(root / "elsewhere"), name)
+    for attempt in (
+        lambda: box.open_lock("lock"),
+        lambda: box.open_log("lock"),
+        lambda: box.read("lock", 100),
+        lambda: files.open_private(str(root / "sandbox")),
+        lambda: files.create_private(str(root / "sandbox")),
+    ):
+        with pytest.raises(Refused) as told:
+            attempt()
+        assert told.value.detail == "kind"
+    assert list((root / "elsewhere").iterdir()) == []
 
 
 # --- another program in the way ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 import pytest
@@ -15,8 +14,9 @@ from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Refused
 from nvx_ref.platform import process
 from nvx_ref.platform.contract import ProcessGone, ProcessIdentity, Unpinnable
-from nvx_ref.platform.windows import native, system
+from nvx_ref.platform.windows import system
 from nvx_ref.process import ProcessRef
+from windows_holders import lock_out
 
 WAIT = "import sys; sys.stdin.read()"
 READY = f"print(1, flush=True); {WAIT}"
@@ -136,25 +136,10 @@ def test_a_process_that_refuses_to_be_looked_at_is_unknown_and_runs_on(python) -
     child = python(READY)
     with process.Pin.open(child.pid) as pin:
         found = pin.identity()
-        _lock_out(child.pid)
+        lock_out(child.pid)
         with pytest.raises(Unpinnable) as told:
             ProcessRef.open(found)
         assert told.value.detail == "denied"
         # The kernel's table tells it from a stranger with its number all the same.
         assert ProcessRef.open(ProcessIdentity(pid=found.pid, start_time=found.start_time - 1, boot=found.boot)) is None
         assert not pin.has_exited()
-
-
-def _lock_out(pid: int) -> None:
-    """Leave nobody any right to a process."""
-    write_dac, access_list = 0x4_0000, 4
-    descriptor = ctypes.c_void_p()
-    assert native.text_to_security("D:P(D;;GA;;;WD)", 1, ctypes.byref(descriptor), None)
-    handle = native.open_process(write_dac, False, pid)
-    try:
-        setter = ctypes.WinDLL("advapi32").SetKernelObjectSecurity
-        setter.argtypes = [native.HANDLE, native.DWORD, ctypes.c_void_p]
-        assert setter(handle, access_list, descriptor)
-    finally:
-        native.release(handle)
-        native.local_free(descriptor)

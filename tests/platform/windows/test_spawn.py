@@ -270,6 +270,35 @@ def test_a_vmm_survives_its_orchestrators_job_only_by_leaving_it(
         assert pin.wait(soon())
 
 
+@pytest.mark.case("T35")
+@pytest.mark.parametrize(("outer", "inner"), [(True, True), (False, True), (True, False)])
+def test_in_nested_jobs_the_innermost_decides_what_may_leave_it(
+    python, root: Path, *, outer: bool, inner: bool
+) -> None:
+    child = python(ORCHESTRATOR, str(root / "log"), "breakaway", ready=False)
+    with jobs.Job(breakaway=outer) as above:
+        above.add(child.pid)
+        with jobs.Job(breakaway=inner) as job:
+            job.add(child.pid)
+            child.stdin.write(b"go\n")
+            child.stdin.flush()
+            said = child.stdout.readline().decode().strip()
+            if not inner:
+                assert said == "breakaway"
+                return
+            pin = process.Pin.open(int(said))
+        with process.Pin.open(child.pid) as orchestrator:
+            assert orchestrator.wait(soon())
+        # The inner job has ended what was in it.
+        assert not pin.wait(Deadline.after(0.3))
+    with pin:
+        # What left the inner one is in the outer one still, unless it may leave that, too.
+        if outer:
+            assert not pin.wait(Deadline.after(0.3))
+            pin.terminate()
+        assert pin.wait(soon())
+
+
 def test_a_handle_of_a_pipe_is_never_asked_what_file_it_is(python) -> None:
     child = python("print(1, flush=True); import sys; sys.stdin.read()")
     with process.Pin.open(child.pid) as pin:

@@ -18,6 +18,7 @@ if sys.platform == "win32":
         SOCKETS,
         SYNC,
         Lifeline,
+        as_inherited,
         end_at_once,
         environment,
         freeze,
@@ -25,6 +26,7 @@ if sys.platform == "win32":
         open_descriptors,
         refuse_removal,
         short_root,
+        start_with,
         thaw,
     )
 else:
@@ -36,6 +38,7 @@ else:
         SOCKETS,
         SYNC,
         Lifeline,
+        as_inherited,
         end_at_once,
         environment,
         freeze,
@@ -43,6 +46,7 @@ else:
         open_descriptors,
         refuse_removal,
         short_root,
+        start_with,
         thaw,
     )
 
@@ -55,6 +59,7 @@ __all__ = [
     "SOCKETS",
     "SYNC",
     "Lifeline",
+    "as_inherited",
     "end_at_once",
     "environment",
     "forks",
@@ -64,6 +69,7 @@ __all__ = [
     "open_descriptors",
     "refuse_removal",
     "short_root",
+    "start_with",
     "symlink",
     "thaw",
     "unix",

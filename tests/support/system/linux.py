@@ -98,3 +98,15 @@ def listen(endpoint: str) -> Callable[[], socket.socket]:
 def open_descriptors() -> set[str]:
     """Return what this process has open, as numbers."""
     return set(os.listdir("/proc/self/fd"))
+
+
+def start_with(command: Collection[str], *, stdin: int, output: int, keep: Collection[int]) -> subprocess.Popen[bytes]:
+    """Start a process that inherits some descriptors, whatever they are."""
+    return subprocess.Popen(
+        [*command], stdin=stdin, stdout=output, stderr=output, pass_fds=[*keep], start_new_session=True
+    )
+
+
+def as_inherited(fd: int) -> int:
+    """Return the number by which a process knows what it inherited."""
+    return fd

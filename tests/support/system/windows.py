@@ -147,3 +147,19 @@ def open_descriptors() -> set[str]:
             continue
         found.add(str(number))
     return found
+
+
+def start_with(command: Collection[str], *, stdin: int, output: int, keep: Collection[int]) -> subprocess.Popen[bytes]:
+    """Start a process that inherits some descriptors, whatever they are."""
+    for fd in keep:
+        os.set_inheritable(fd, True)
+    try:
+        return subprocess.Popen([*command], stdin=stdin, stdout=output, stderr=output, close_fds=False)
+    finally:
+        for fd in keep:
+            os.set_inheritable(fd, False)
+
+
+def as_inherited(fd: int) -> int:
+    """Return the number by which a process knows what it inherited."""
+    return msvcrt.get_osfhandle(fd)
