@@ -5,7 +5,8 @@ BENCH ?=
 BENCH_JSON ?= bench.json
 VENV := .venv
 WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/windows tests/harness/test_probes.py \
-	tests/session tests/nvxc tests/store tests/supervisor $(addprefix scenarios/test_,$(addsuffix .py, \
+	tests/harness/test_controls.py tests/session tests/nvxc tests/store tests/supervisor \
+	$(addprefix scenarios/test_,$(addsuffix .py, \
 	cold_boot adapter checked_handoff image_guards restart_same_identity two_builds another_runtime hard_to_read \
 	crash_points interrupted_launch lifecycle one_shot bad_input command_line managed_order exports network))
 # System calls are killed and failed by strace, and pairs of crashes are many: both are swept on Linux.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -18,13 +18,19 @@ from nvx_ref.platform import endpoint
 from system import as_inherited, start_with
 
 
+def remove_read_only(remove: Callable[[str], object], path: str, _: object) -> None:
+    """Remove a file that is only to be read, which keeps its name on Windows."""
+    os.chmod(path, 0o600)
+    remove(path)
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     settings = Settings(directory=session_directory())
     made = World(settings, load(settings), label="control")
     yield made
     left = made.close()
-    shutil.rmtree(settings.directory)
+    shutil.rmtree(settings.directory, onerror=remove_read_only)
     assert left == ""
 
 

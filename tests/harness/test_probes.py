@@ -122,6 +122,7 @@ def test_a_host_that_runs_guests_is_one(monkeypatch: pytest.MonkeyPatch, fault: 
 
 
 @linux
+@pytest.mark.spec("656.valid.f")
 @pytest.mark.parametrize(
     ("fault", "said"),
     [

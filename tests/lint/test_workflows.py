@@ -83,6 +83,7 @@ def test_every_workflow_is_sound() -> None:
     assert {name: found for name, text in workflows().items() if (found := faults(name, text))} == {}
 
 
+@pytest.mark.spec("card.8")
 def test_there_is_a_nightly_run_for_every_real_backend() -> None:
     names = {name for name in workflows() if name.startswith("nightly-")}
     assert names == {f"nightly-{backend}.yml" for backend in ("kvm", "mshv", "whp", "qemu")}

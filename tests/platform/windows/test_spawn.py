@@ -23,6 +23,8 @@ from nvx_ref.deadline import Deadline
 from nvx_ref.errors import LaunchFailed, Refused
 from nvx_ref.platform import files, process, spawn
 from nvx_ref.platform.windows import commandline, handles, inheritance, native
+from sandboxes import SUPPORT
+from system import PYTHON, environment
 
 REPORT = """
 import ctypes, json, os, sys
@@ -268,6 +270,50 @@ def test_a_vmm_survives_its_orchestrators_job_only_by_leaving_it(
             assert not pin.wait(Deadline.after(0.3))
             pin.terminate()
         assert pin.wait(soon())
+
+
+CONSOLE = """
+import ctypes, sys
+kernel32, user32 = ctypes.WinDLL("kernel32"), ctypes.WinDLL("user32")
+kernel32.FreeConsole()
+assert kernel32.AttachConsole(int(sys.argv[1]))
+kernel32.SetConsoleCtrlHandler(None, True)
+if sys.argv[2] == "break":
+    assert kernel32.GenerateConsoleCtrlEvent(1, int(sys.argv[1]))
+else:
+    window = kernel32.GetConsoleWindow()
+    assert window
+    kernel32.FreeConsole()
+    assert user32.PostMessageW(window, 0x10, 0, 0)
+"""
+"""Does to another process's console what a user does: Ctrl-Break, or its window is closed."""
+
+
+@pytest.mark.case("T37")
+@pytest.mark.parametrize("how", ["break", "close"])
+@wine.differs("a console without a terminal has no window and passes nothing on")
+def test_a_vmm_hears_nothing_of_its_orchestrators_console(root: Path, how: str) -> None:
+    flags = subprocess.CREATE_NEW_CONSOLE | subprocess.CREATE_NEW_PROCESS_GROUP
+    words = [PYTHON, "-u", "-c", ORCHESTRATOR, str(root / "log"), "stay"]
+    variables = environment(str(SUPPORT.parents[1]))
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, creationflags=flags
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"go\n")
+        child.stdin.flush()
+        with process.Pin.open(int(child.stdout.readline())) as pin:
+            try:
+                with process.Pin.open(child.pid) as orchestrator:
+                    subprocess.run([PYTHON, "-c", CONSOLE, str(child.pid), how], check=True)
+                    assert orchestrator.wait(soon())
+                    assert orchestrator.exit_status()
+                assert not pin.wait(Deadline.after(0.3))
+            finally:
+                pin.terminate()
+                assert pin.wait(soon())
+                child.kill()
 
 
 @pytest.mark.case("T35")
