@@ -132,6 +132,39 @@ def test_concurrent_spawns_that_allow_the_same_handle_all_pass_it_on(launcher: L
     os.close(shared)
 
 
+@pytest.mark.spec("656.spawn.h")
+@pytest.mark.case("T34")
+def test_a_spawn_waits_until_another_has_taken_back_what_it_lent(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = launcher.file("shared")
+    value = msvcrt.get_osfhandle(shared)
+    create, entered, go = native.create_process, threading.Event(), threading.Event()
+    told: list[object] = []
+
+    def held(*arguments: object) -> object:
+        entered.set()
+        assert go.wait(60)
+        return create(*arguments)
+
+    monkeypatch.setattr(native, "create_process", held)
+    threads = [threading.Thread(target=lambda: told.append(launcher.run([value], [shared])["files"])) for _ in "12"]
+    threads[0].start()
+    assert entered.wait(60)
+    assert inheritance.is_inheritable(value)
+    threads[1].start()
+    # Lent is what the first one has made it: whoever looked at it now would take it for the caller's own state.
+    threads[1].join(0.5)
+    waits = threads[1].is_alive()
+    go.set()
+    for thread in threads:
+        thread.join(100)
+    assert waits
+    assert told == [[object_of(shared)]] * 2
+    assert not inheritance.is_inheritable(value)
+    os.close(shared)
+
+
 @pytest.mark.spec("656.spawn.j")
 @pytest.mark.case("T34")
 def test_a_plain_spawn_in_that_moment_inherits_the_handle_too(launcher: Launcher) -> None:
