@@ -10,8 +10,7 @@ import pytest
 
 from harness.builds import Build
 from harness.errors import Unavailable
-from harness.faults import heldexit
-from harness.faults.heldexit import HeldExit
+from harness.platform import held_exit, require_held_exit
 from harness.sandbox import ADAPTER, LAYERED, RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.sut.protocol import mapping
@@ -132,14 +131,14 @@ def test_each_part_of_another_runtime_is_named_and_the_guest_hears_nothing(world
 def test_an_exit_that_is_not_confirmed_keeps_the_record(world: World) -> None:
     require_adapter(world)
     try:
-        heldexit.require()
+        require_held_exit()
     except Unavailable as error:
         pytest.skip(str(error))
     meeting = meet(world, "kernel", ADAPTER)
     box, program = meeting.box, meeting.program
     forced = {**box.named(), "timeout": 0.05, "forceWithin": 0.3}
     try:
-        with HeldExit(meeting.vmm.pid):
+        with held_exit(meeting.vmm.pid):
             answer = box.fail(program, "stop", "TimedOut", forced)
             world.expect("the failure", expected="still-running", found=answer.details.get("detail"))
             box.expect_kept("the record", "runtime.json", there=True)

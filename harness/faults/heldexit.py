@@ -19,22 +19,6 @@ _SEIZE, _DETACH = 0x4206, 17
 _TRACE_EXIT = 0x40
 
 
-def require() -> None:
-    """Check, before anything is started for it, that processes can be held here at all.
-
-    Raises:
-        Unavailable: The system has nothing that could.
-    """
-    _libc()
-
-
-def _libc() -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(None, use_errno=True)
-    except TypeError as error:
-        raise Unavailable("holding a process at its exit", ("Linux, whose tracers hold one",)) from error
-
-
 class HeldExit:
     """Holds a process at its exit for as long as the block lasts; the thread that enters it must leave it.
 
@@ -47,7 +31,7 @@ class HeldExit:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._libc = _libc()
+        self._libc = ctypes.CDLL(None, use_errno=True)
 
     def __enter__(self) -> Self:
         if self._trace(_SEIZE, _TRACE_EXIT) != 0:

@@ -171,6 +171,21 @@ def interrupt(child: BaseProcess) -> None:
     child.terminate()
 
 
+def require_held_exit() -> None:
+    """Check, before anything is started for it, that processes can be held at their exit here at all."""
+
+
+def held_exit(pid: int) -> AbstractContextManager[object]:
+    """Return what holds a process at its exit for as long as its block lasts.
+
+    Raises:
+        Unavailable: This user can't.
+    """
+    from harness.faults.heldexit import HeldExit
+
+    return HeldExit(pid)
+
+
 def is_own_directory(path: str) -> bool:
     """Tell whether a path is a directory of this user."""
     status = os.lstat(path)

@@ -153,6 +153,28 @@ def interrupt(child: BaseProcess) -> None:
     del child
 
 
+def require_held_exit() -> None:
+    """Check, before anything is started for it, that processes can be held at their exit here at all.
+
+    Raises:
+        Unavailable: This is Wine.
+    """
+    from harness.faults import debugged
+
+    debugged.require()
+
+
+def held_exit(pid: int) -> AbstractContextManager[object]:
+    """Return what holds a process at its exit for as long as its block lasts.
+
+    Raises:
+        Unavailable: This user can't.
+    """
+    from harness.faults.debugged import DebuggedExit
+
+    return DebuggedExit(pid)
+
+
 def is_own_directory(path: str) -> bool:
     """Directories of killed runs aren't swept here: nothing tells whose they are."""
     del path
