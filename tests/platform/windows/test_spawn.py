@@ -387,24 +387,3 @@ def test_a_handle_of_a_pipe_is_never_asked_what_file_it_is(python) -> None:
 
 def _own_executable() -> int:
     return handles.open_path(sys.executable, native.FILE_READ_ATTRIBUTES, native.SHARE_ALL)
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["p"],
-        ["C:\\a b\\p.exe", "", 'x"y', "\\", "a\\\\", 'a\\"b', "tail\\", "two words\\", "tab\there"],
-        ["p", '"', '""', "\\\\\\", 'a\\\\"', " "],
-    ],
-)
-def test_a_command_is_split_into_the_words_that_it_was_joined_from(argv: list[str]) -> None:
-    assert commandline.split(" ".join(commandline.quote(word) for word in argv)) == argv
-
-
-def test_two_marks_inside_a_quotation_are_one_of_the_word() -> None:
-    assert commandline.split('p "a ""b"" c" "" a""b') == ["p", 'a "b" c', "", "ab"]
-
-
-def test_a_quotation_without_an_end_is_refused() -> None:
-    with pytest.raises(ValueError, match="quotation"):
-        commandline.split('p "a')
