@@ -64,7 +64,7 @@ class Qemu:
         """A guest of its own can't be held from outside, nor made to speak nonsense, and takes its time."""
         kind, _, name = need.partition(":")
         if need == SWEEP:
-            return "guests boot for seconds: each step with a VMM is crashed at once"
+            return "guests boot for seconds: there is one crash at each step with a VMM"
         if f"{kind}:" == PAUSE and name.partition("#")[0] in GUEST_POINTS:
             return f"a real guest can't be held at {name}"
         if f"{kind}:" == KNOB and name in MODEL_KNOBS:

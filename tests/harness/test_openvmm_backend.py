@@ -64,6 +64,14 @@ def test_scenarios_run_on_the_driver_and_say_what_they_didn_t_see(made: Path) ->
     assert "not seen format, upper, identity, block size, scratch device, command line" in done.stdout
 
 
+def test_what_is_swapped_after_the_check_is_seen_where_a_vmm_can_t_be_held(made: Path) -> None:
+    done = scenarios(made, "scenarios/test_image_swap.py", "-k", "vanishes or 0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Which files were opened is told by its descriptors, the others' by its boot.
+    assert "not seen the kernel that the VMM opened, the initrd that the VMM opened" in done.stdout
+    assert "2 cells: 2 pass, 0 fail, 0 skip" in done.stdout
+
+
 def test_argv_differs_by_the_hypervisor_s_name_alone(made: Path) -> None:
     """The goldens of KVM hold for MSHV but for one word; that this is noticed shows that they are compared."""
     done = scenarios(made, "scenarios/test_cold_boot.py", "-k", "finds and erofs-ramfs", backend="mshv")
