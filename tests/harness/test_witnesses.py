@@ -85,6 +85,20 @@ def test_a_vmm_that_stays_is_late(processes: Processes, launcher: str) -> None:
         processes.none("after stop", SOON(0.1))
 
 
+def test_a_worker_that_outlives_its_vmm_is_waited_for(processes: Processes, launcher: str) -> None:
+    """Whatever looks at the log next would find its claim held."""
+    code = "import os, signal, sys\nif os.fork() == 0:\n    print('up', flush=True)\nsignal.alarm(60)\nsignal.pause()"
+    with running(code, launcher, ready=True) as vmm:
+        assert processes.one("here").pin.pid == vmm.pid
+        worker = processes.worker("here").pin
+    # The VMM has ended by now, and its worker hasn't.
+    with pytest.raises(Late, match=r"after stop: expected no VMM alive, found 1: .*child of a VMM"):
+        processes.none("after stop", SOON(0.1))
+    worker.end()
+    processes.none("after stop", SOON(10))
+    assert worker.has_exited()
+
+
 def test_a_vmm_without_the_launcher_is_found_by_the_claim_on_its_log(processes: Processes, tmp_path: Path) -> None:
     (tmp_path / "s" / "box").mkdir(parents=True)
     log = tmp_path / "s" / "box" / "openvmm.log"
