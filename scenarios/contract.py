@@ -32,6 +32,7 @@ OTHERS: dict[str, str] = {
     "test_lifecycle": "lifecycle",
     "test_one_shot": "lifecycle",
     "test_terminals": "lifecycle",
+    "test_consoles": "lifecycle",
     "test_real_guest": "lifecycle",
     "test_bad_input": "lifecycle",
 }

@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
+from harness.platform import open_terminal
+from harness.platform.contract import Terminal
 from harness.sandbox import RAMFS, Sandbox
-from harness.terminal import Terminal
 from harness.world import World
 
 pytestmark = [pytest.mark.case("T36"), pytest.mark.spec("620.scope3.a")]
@@ -18,7 +19,7 @@ WORKS = ("--", "/bin/sh", "-c", "echo up; sleep 60")
 
 def typed(world: World, box: Sandbox, op: str, *after: str) -> Terminal:
     """Type a command on a sandbox in a terminal of its own."""
-    return Terminal(world, [*world.nvx_ref_command(), op, "--state-dir", box.directory, *after])
+    return open_terminal(world, [*world.nvx_ref_command(), op, "--state-dir", box.directory, *after])
 
 
 def running(world: World) -> tuple[Sandbox, int]:

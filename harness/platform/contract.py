@@ -1,4 +1,4 @@
-"""What the channel of a test needs of every system: a door at which fakes knock, and a line to each that came in."""
+"""What a test needs of every system: a door at which fakes knock, a line to each that came in, and terminals."""
 
 from __future__ import annotations
 
@@ -48,4 +48,40 @@ class Door(Protocol):
 
     def close(self) -> None:
         """Close it: a fake that hasn't been let in reads its end, as does one that comes later."""
+        ...
+
+
+class Terminal(Protocol):
+    """A terminal, and a program that was started in its foreground."""
+
+    def wait(self, text: str, deadline: Deadline) -> None:
+        """Read what is shown until a text is there.
+
+        Raises:
+            Late: It doesn't come by the deadline.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """Type Ctrl-C."""
+        ...
+
+    def cut_off(self) -> None:
+        """Type Ctrl-Break, which only Windows has.
+
+        Raises:
+            HarnessError: This is another system.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the window: the program is told so, in whatever way its system has."""
+        ...
+
+    def end(self, deadline: Deadline) -> tuple[int, str]:
+        """Wait for the program's end; return its status, negative for a signal, and all that was shown.
+
+        Raises:
+            Late: It goes on; it was ended.
+        """
         ...

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import BinaryIO
 
-    from harness.platform.contract import Door
+    from harness.platform.contract import Door, Terminal
     from harness.sut.answers import Answers
     from harness.sut.process import Source
     from harness.witness.contract import Host
+    from harness.world import World
 
 CACHE = ("XDG_CACHE_HOME", ".cache")
 """The variable that names this user's cache, and where below the home it is otherwise."""
@@ -184,6 +185,18 @@ def held_exit(pid: int) -> AbstractContextManager[object]:
     from harness.faults.heldexit import HeldExit
 
     return HeldExit(pid)
+
+
+def open_terminal(world: World, command: Sequence[str]) -> Terminal:
+    """Start a program in the foreground of a terminal of its own.
+
+    Args:
+        world: The test's world.
+        command: The program and its arguments.
+    """
+    from harness.platform.terminals import PosixTerminal
+
+    return PosixTerminal(world, command)
 
 
 def is_own_directory(path: str) -> bool:

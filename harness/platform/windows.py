@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import BinaryIO
 
-    from harness.platform.contract import Door
+    from harness.platform.contract import Door, Terminal
     from harness.sut.answers import Answers
     from harness.sut.process import Source
     from harness.witness.contract import Host
+    from harness.world import World
 
 CACHE = ("LOCALAPPDATA", "AppData/Local")
 """The variable that names this user's cache, and where below the home it is otherwise."""
@@ -173,6 +174,21 @@ def held_exit(pid: int) -> AbstractContextManager[object]:
     from harness.faults.debugged import DebuggedExit
 
     return DebuggedExit(pid)
+
+
+def open_terminal(world: World, command: Sequence[str]) -> Terminal:
+    """Start a program in a console of its own; see :mod:`harness.platform.consoles`.
+
+    Args:
+        world: The test's world.
+        command: The program and its arguments.
+
+    Raises:
+        Unavailable: There is no pseudo console here.
+    """
+    from harness.platform.consoles import Console
+
+    return Console(world, command)
 
 
 def is_own_directory(path: str) -> bool:

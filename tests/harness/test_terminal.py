@@ -14,7 +14,7 @@ import signal
 
 import pytest
 
-from harness.terminal import Terminal
+from harness.platform import open_terminal
 
 pytestmark = pytest.mark.lifecycle
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.lifecycle
 def test_it(world, how, signal_):
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    shown = Terminal(world, ["/bin/sh", "-c", "echo up; exec sleep 60"])
+    shown = open_terminal(world, ["/bin/sh", "-c", "echo up; exec sleep 60"])
     shown.wait("up", world.soon())
     getattr(shown, how)()
     world.expect(how, expected=-signal_, found=shown.end(world.soon())[0])

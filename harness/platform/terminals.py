@@ -1,4 +1,4 @@
-"""A terminal with a program in its foreground: what a user does who types Ctrl-C, or closes the window."""
+"""A terminal of POSIX with a program in its foreground."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness import python
-from harness.errors import Late
+from harness.errors import HarnessError, Late
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +32,8 @@ the program: as a shell would have it."""
 INTERRUPT = b"\x03"
 
 
-class Terminal:
-    """A terminal, and a program that was started in it.
+class PosixTerminal:
+    """See :class:`harness.platform.contract.Terminal`.
 
     Args:
         world: The test's world.
@@ -59,30 +59,30 @@ class Terminal:
         world.processes.own(self._child.pid)
 
     def wait(self, text: str, deadline: Deadline) -> None:
-        """Read what is shown until a text is there.
-
-        Raises:
-            Late: It doesn't come by the deadline.
-        """
+        """See :class:`Terminal`."""
         while text.encode() not in self._said:
             if not self._read(deadline):
                 raise Late(self._words, expected=repr(text), found=repr(self._said.decode(errors="backslashreplace")))
 
     def interrupt(self) -> None:
-        """Type Ctrl-C."""
+        """See :class:`Terminal`."""
         os.write(self._master, INTERRUPT)
 
+    def cut_off(self) -> None:
+        """See :class:`Terminal`; nothing is typed for it here.
+
+        Raises:
+            HarnessError: Always.
+        """
+        raise HarnessError("Ctrl-Break is typed on Windows only")
+
     def close(self) -> None:
-        """Close the window: the program is told to hang up."""
+        """See :class:`Terminal`."""
         os.close(self._master)
         self._master = -1
 
     def end(self, deadline: Deadline) -> tuple[int, str]:
-        """Wait for the program's end; return its status, negative for a signal, and all that was shown.
-
-        Raises:
-            Late: It goes on.
-        """
+        """See :class:`Terminal`."""
         while self._master >= 0 and self._read(deadline):
             pass
         try:
