@@ -23,7 +23,7 @@ _DUPLEX = 0x3
 _FIRST = 0x8_0000
 _OVERLAPPED = 0x4000_0000
 _PENDING = 997
-_CONNECTED = 535
+_CONNECTED, _GONE = 535, 232
 _SIGNALLED = 0
 _LONGEST = 2**31 - 1
 _FIRST_NUMBER = 1 << 20
@@ -146,11 +146,11 @@ class PipeListener(Source):
         self._connecting: Any = None
 
     def listen(self) -> None:
-        """Take the next host."""
+        """Take the next host; one that has come and gone already is taken too, and is at its end."""
         try:
             self._connecting = _winapi.ConnectNamedPipe(self.handle, overlapped=True)
         except OSError as error:
-            if error.winerror != _CONNECTED:
+            if error.winerror not in (_CONNECTED, _GONE):
                 raise
             self._connecting = None
 

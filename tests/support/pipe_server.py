@@ -12,7 +12,7 @@ import _winapi
 
 _DUPLEX_FIRST = 0x3 | 0x8_0000 | 0x4000_0000
 _BUFFER = 4096
-_CONNECTED = 535
+_CONNECTED, _GONE = 535, 232
 
 _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
 _advapi32 = ctypes.WinDLL("advapi32", use_last_error=True)
@@ -54,11 +54,11 @@ class Server:
         self.close()
 
     def accept(self) -> None:
-        """Wait for a client."""
+        """Wait for a client; one that has come and gone before counts, and has said nothing."""
         try:
             waiting = _winapi.ConnectNamedPipe(self._handle, overlapped=True)
         except OSError as error:
-            if error.winerror != _CONNECTED:
+            if error.winerror not in (_CONNECTED, _GONE):
                 raise
             return
         waiting.GetOverlappedResult(True)

@@ -13,6 +13,7 @@ import wine
 wine.only_windows()
 
 import pipe_server
+from fake_openvmm.windows.pipes import PipeListener
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Refused, SessionFailed, TimedOut, VmmExited
 from nvx_ref.platform import endpoint
@@ -182,3 +183,27 @@ def test_a_busy_pipe_is_waited_for(pair: Pair, name: str) -> None:
 def test_a_pipe_that_this_user_may_not_open_is_refused(name: str) -> None:
     with pipe_server.Server(name, security="D:P(D;;GA;;;WD)"), pytest.raises(Refused):
         endpoint.connect(name, soon(), alive=alive)
+
+
+def test_a_server_takes_one_that_has_come_and_gone(name: str) -> None:
+    """Between the creation of a pipe and its server's first wait, somebody may look whether it is there."""
+    with pipe_server.Server(name) as server:
+        endpoint.connect(name, soon(), alive=alive).close()
+        server.accept()
+        assert server.receive_some(10) == b""
+
+
+def test_the_stand_in_takes_one_that_has_come_and_gone(name: str) -> None:
+    listener = PipeListener(name, "D:P(A;;GA;;;WD)")
+    try:
+        endpoint.connect(name, soon(), alive=alive).close()
+        listener.listen()
+        gone, _ = listener.accept()
+        assert gone.recv(10) == b""
+        gone.close()
+        with endpoint.connect(name, soon(), alive=alive):
+            here, _ = listener.accept()
+            with pytest.raises(BlockingIOError):
+                here.recv(10)
+    finally:
+        listener.close()
