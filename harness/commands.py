@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -25,6 +26,9 @@ MAX_ENDPOINT = 107
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+
+OF_OUTPUT = frozenset({errno.EPIPE, errno.ENOSPC, errno.EBADF})
+"""What goes wrong with what is printed, where no file is named."""
 
 DEMO = """\
 {directory} holds a made-up release, real images and a sandbox directory to be; nothing runs yet.
@@ -157,7 +161,10 @@ def run_command(arguments: Sequence[str]) -> int:
         told.say()
         return INTERRUPTED
     except OSError as error:
-        click.echo(f"error: {error.filename or 'the output'}: {error.strerror}", err=True)
+        where = (
+            "" if error.filename else "the output: " if error.errno in {errno.EPIPE, errno.ENOSPC, errno.EBADF} else ""
+        )
+        click.echo(f"error: {where}{outputs.said_of(error)}", err=True)
         return 1
     except (click.ClickException, HarnessError) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)

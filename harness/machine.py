@@ -10,7 +10,7 @@ import click
 from harness import containers, outputs, python
 from harness import leftovers as left
 from harness.backends import missing
-from harness.errors import Unavailable
+from harness.errors import HarnessError, Unavailable
 from harness.images import guest
 from harness.settings import BACKENDS, Settings
 
@@ -92,6 +92,8 @@ def leftovers(evidence: str | None) -> int:
 
     What other users' runs have is named and not counted.
     """
+    if evidence == "":
+        raise HarnessError("--evidence: the path is empty; name a directory")
     if evidence is not None:
         with outputs.told_of("--evidence", evidence, "name a directory that can be written"):
             count = left.keep(evidence)

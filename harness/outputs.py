@@ -33,6 +33,12 @@ def told_of(option: str, path: str, advice: str) -> Generator[None, None, None]:
         raise HarnessError(f"{option}: {path}: {error.strerror or error}; {advice}") from error
 
 
+def said_of(error: OSError) -> str:
+    """Return what the system refused, and for which file."""
+    reason = error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
+
+
 def require_writable(option: str, path: str) -> None:
     """Check that a file can be written later; nothing of it, or beside it, is changed.
 

@@ -19,7 +19,7 @@ from harness.collector import Collector, finish
 from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported, tells_all
 from harness.live import live
 from harness.platform import interrupts_held
-from harness.settings import BACKENDS, Settings, orchestrator_words, own_goldens, session_directory
+from harness.settings import BACKENDS, Settings, orchestrator_words, own_goldens, require_runs, session_directory
 from harness.table import GROUPS, PROPERTY, words
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def backend(pytestconfig: pytest.Config) -> Backend:
     from harness.backends import load
 
     settings = pytestconfig.stash[SETTINGS]
-    if fault := _useless(settings):
+    if fault := _useless(settings) or _homeless(settings):
         pytest.fail(fault, pytrace=False)
     return load(settings)
 
@@ -290,11 +290,20 @@ def _useless(settings: Settings) -> str | None:
     return None
 
 
+def _homeless(settings: Settings) -> str | None:
+    """Return why runs can't keep their files where they are told to."""
+    try:
+        require_runs(settings.directory)
+    except HarnessError as error:
+        return str(error)
+    return None
+
+
 def _prepare(config: pytest.Config, settings: Settings) -> None:
     """Refuse what makes no scenario possible, told once, and remove what killed runs have left."""
     from harness import stale
 
-    if fault := _useless(settings) or _unfit(config):
+    if fault := _useless(settings) or _homeless(settings) or _unfit(config):
         raise pytest.UsageError(fault)
     if not config.getoption("collectonly"):
         stale.sweep()

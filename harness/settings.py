@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
-from harness.platform import OWN_GOLDENS, short_root, split_command
+from harness.errors import HarnessError
+from harness.platform import LONGEST_RUNS, OWN_GOLDENS, short_root, split_command
 from harness.sharding import WHOLE, Shard
 
 BACKENDS = ("fake", "kvm", "mshv", "whp", "qemu")
@@ -57,6 +59,25 @@ RUNS = "NVX_RUNS"
 def runs_directory() -> str:
     """Return where runs keep their files."""
     return os.environ.get(RUNS) or short_root()
+
+
+def require_runs(session: str) -> None:
+    """Make a run's directory, which says whether runs can keep their files where they are told to.
+
+    Raises:
+        HarnessError: They can't: the path is too long for the sockets below it, or can't be written.
+    """
+    place = os.path.dirname(session)
+    named = RUNS if os.environ.get(RUNS) else "the directory of temporary files"
+    if len(os.fsencode(place)) > LONGEST_RUNS:
+        raise HarnessError(f"{named}: {place}: sockets are made below it; name a path of at most {LONGEST_RUNS} bytes")
+    try:
+        os.makedirs(session, mode=0o700, exist_ok=True)
+        with suppress(OSError):
+            # Another process of the run may be in there by now.
+            os.rmdir(session)
+    except OSError as error:
+        raise HarnessError(f"{named}: {place}: {error.strerror}; name a directory that can be written") from error
 
 
 def session_directory() -> str:

@@ -12,7 +12,7 @@ import click
 
 from harness import outputs, sharding
 from harness.errors import HarnessError, Unavailable
-from harness.settings import BACKENDS, Settings, orchestrator_words, session_directory
+from harness.settings import BACKENDS, Settings, orchestrator_words, require_runs, session_directory
 from harness.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -45,13 +45,14 @@ def replay(cell: str, *, started: bool, goldens: str | None, **options: object) 
     """Run CELL again: the name that a failure prints, operation/way/call:argument#k."""
     from harness.crash.cells import parse
     from harness.crash.scenes import scene
-    from harness.crash.sweep import golden_path
+    from harness.crash.sweep import golden_path, require_golden
     from harness.crash.workers import Task
 
     wanted = parse(cell)
     scene(wanted.scene)
+    golden = require_golden(golden_path(goldens))
     with _session(options) as settings, ExitStack() as stack:
-        result = Task(settings, golden_path(goldens), started).open(stack).replay(wanted)
+        result = Task(settings, golden, started).open(stack).replay(wanted)
     if not result.violation:
         click.echo(f"{cell}: ok")
         return 0
@@ -84,7 +85,7 @@ def sweep(
     """Crash an orchestrator at its steps, events and system calls, start another one, and look what it makes of it."""
     from harness.crash.plan import GROUPS, parts
     from harness.crash.scenes import SCENES, scene
-    from harness.crash.sweep import golden_path, options_of, text_of
+    from harness.crash.sweep import golden_path, options_of, require_golden, text_of
     from harness.crash.workers import Task, sweep_all
     from harness.progress import bar
 
@@ -95,9 +96,10 @@ def sweep(
     part = _part(shard)
     if report is not None:
         outputs.require_writable("--report", report)
+    golden = require_golden(golden_path(goldens))
     whole = parts(sweep, scenes or tuple(SCENES), groups or GROUPS)
     with _session(options, sweep=sweep, shard=part) as settings, bar(f"{sweep} sweep") as shown:
-        task = Task(settings, golden_path(goldens), started)
+        task = Task(settings, golden, started)
         found = sweep_all(task, whole, jobs or os.cpu_count() or 1, shown)
     tally, missing = found.tally, sorted(found.missing)
     if report is not None:
@@ -157,6 +159,7 @@ def _session(
     _require_program(settings)
     if lacking := missing(settings):
         raise Unavailable(f"--backend {settings.backend}", lacking)
+    require_runs(settings.directory)
     stale.sweep()
     try:
         yield settings

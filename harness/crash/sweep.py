@@ -265,6 +265,19 @@ def golden_path(directory: str | None) -> str:
     raise HarnessError(f"no {GOLDEN} in {' or '.join(places)}: name its directory by --goldens")
 
 
+def require_golden(path: str) -> str:
+    """Return the path of a golden that says something of every scene: of what it doesn't mention, anything would pass.
+
+    Raises:
+        HarnessError: It doesn't, or is none.
+    """
+    if silent := [name for name in SCENES if name not in Allowed(path).scenes()]:
+        raise HarnessError(
+            f"{path}: says nothing of {', '.join(silent)}: name the goldens of this harness by --goldens"
+        )
+    return path
+
+
 def _claimed(directory: str) -> str:
     stale.claim(directory)
     return directory

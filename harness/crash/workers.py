@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness import outputs
 from harness.backends import load
 from harness.crash.run import Result
 from harness.crash.sweep import Sweep, Tally, open_bench, options_of
-from harness.errors import Finding, Unavailable
+from harness.errors import Finding, HarnessError, Unavailable
 from harness.platform import interrupt, interrupts_held, take_interrupts
 from harness.sharding import Slice
 
@@ -56,12 +58,14 @@ class _Worker:
         sweep: Its sweep.
         busy: Whether it is in the middle of a cell, which Ctrl-C cuts short.
         stopped: Whether Ctrl-C has come: nothing is begun any more.
+        fault: Why it could not begin.
     """
 
     stack: ExitStack
     sweep: Sweep | None = None
     busy: bool = False
     stopped: bool = False
+    fault: str = ""
 
 
 _worker = _Worker(ExitStack())
@@ -91,6 +95,9 @@ def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> Swept:
         jobs: How many processes.
         bar: Takes note of what is done.
 
+    Raises:
+        HarnessError: A process could not begin, or was ended.
+
     Returns:
         What it came to. Of the cells only those were run that belong to the settings' shard; all were planned.
     """
@@ -104,6 +111,8 @@ def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> Swept:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
                     pending |= _take(pool, future.result(), swept, bar)
+        except BrokenProcessPool as error:
+            raise HarnessError("a process of the sweep was ended from outside; its cells are lost") from error
         except BaseException:
             for child in multiprocessing.active_children():
                 interrupt(child)
@@ -124,6 +133,8 @@ def _take(pool: ProcessPoolExecutor, found: object, swept: Swept, bar: Bar) -> s
             cells = [one for one in planned if swept.slice.take(str(one.cell))]
             bar.plan(len(cells))
             return {pool.submit(_run, cells[place : place + AT_ONCE]) for place in range(0, len(cells), AT_ONCE)}
+        case _Broken(reason):
+            raise HarnessError(reason)
         case _Ran(results):
             for result in results:
                 _note(result, swept.tally, bar)
@@ -147,9 +158,18 @@ class _Ran:
     results: list[Result]
 
 
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    reason: str
+
+
 def _begin(task: Task) -> None:
     take_interrupts(_interrupted)
-    _worker.sweep = task.open(_worker.stack)
+    try:
+        _worker.sweep = task.open(_worker.stack)
+    except (HarnessError, OSError) as error:
+        # What is raised here would be printed by each worker, and be lost to whoever waits for them.
+        _worker.fault = outputs.said_of(error) if isinstance(error, OSError) else str(error)
 
 
 def _interrupted(_number: int, _frame: object) -> None:
@@ -163,7 +183,7 @@ def _interrupted(_number: int, _frame: object) -> None:
 def _at_work() -> Generator[Sweep, None, None]:
     """Let Ctrl-C cut the block short, which the block's owner takes."""
     if _worker.sweep is None:
-        raise RuntimeError("no worker of a sweep")
+        raise HarnessError(_worker.fault or "no worker of a sweep")
     _worker.busy = not _worker.stopped
     try:
         if _worker.stopped:
@@ -181,6 +201,8 @@ def _plan(part: Part) -> object:
         return _Ran([])
     except Unavailable as error:
         return str(error)
+    except HarnessError as error:
+        return _Broken(str(error))
     except Finding as error:
         return Result(f"{part.scene}/count", violation=str(error))
 
@@ -194,4 +216,6 @@ def _run(cells: list[Planned]) -> object:
         return _Ran(done)
     except Unavailable as error:
         return str(error)
+    except HarnessError as error:
+        return _Broken(str(error))
     return _Ran(done)

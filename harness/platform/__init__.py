@@ -11,6 +11,7 @@ import sys
 if sys.platform == "win32":
     from harness.platform.windows import (
         CACHE,
+        LONGEST_RUNS,
         OWN_GOLDENS,
         answers_of,
         as_text,
@@ -39,6 +40,7 @@ if sys.platform == "win32":
 else:
     from harness.platform.linux import (
         CACHE,
+        LONGEST_RUNS,
         OWN_GOLDENS,
         answers_of,
         as_text,
@@ -71,6 +73,7 @@ KERNEL = sys.platform
 __all__ = [
     "CACHE",
     "KERNEL",
+    "LONGEST_RUNS",
     "OWN_GOLDENS",
     "answers_of",
     "as_text",

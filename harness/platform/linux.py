@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 CACHE = ("XDG_CACHE_HOME", ".cache")
 """The variable that names this user's cache, and where below the home it is otherwise."""
 
+LONGEST_RUNS = 34
+"""Bytes that the path of the place of runs may have, so that endpoints of scenarios stay under 80."""
+
 OWN_GOLDENS: str | None = None
 """The directory below the goldens for texts that only this system says."""
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 CACHE = ("LOCALAPPDATA", "AppData/Local")
 """The variable that names this user's cache, and where below the home it is otherwise."""
 
+LONGEST_RUNS = 200
+"""Bytes that the path of the place of runs may have: endpoints are no files here."""
+
 OWN_GOLDENS: str | None = "windows"
 """The directory below the goldens for texts that only this system says."""
 

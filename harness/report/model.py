@@ -9,6 +9,8 @@ import msgspec
 from harness.errors import HarnessError
 
 FORMAT = 1
+LARGEST = 256 << 20
+"""Bytes that are read of a file that is given as a report."""
 COMMAND_LINE_LIMIT = 2048
 """Bytes that a guest's kernel reads of its command line, the NUL included."""
 
@@ -307,7 +309,10 @@ def read(path: str) -> Report:
     """
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Report)
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise HarnessError(f"{path}: isn't a report: it is over {LARGEST >> 20} MiB long")
+        return msgspec.json.decode(data, type=Report)
     except OSError as error:
         raise HarnessError(f"{path}: can't be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

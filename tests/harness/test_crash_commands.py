@@ -190,3 +190,20 @@ def test_a_run_of_pytest_shows_one_line_that_is_written_over() -> None:
     assert line.take(10, 0).startswith("crash cells: 10; part 1 of 4, 0:00, about 0:00 left")
     assert line.take(5, 2).startswith("crash cells: 15, 2 failed; part 2 of 4, ")
     assert clock(125.9) == "2:05"
+
+
+@pytest.mark.parametrize("command", [["sweep", "--scene", "deprovision", "--group", "steps"], ["replay", SPAWNED]])
+@pytest.mark.parametrize(("golden", "said"), [("x", "Expecting value"), ("[]", "says nothing of provision, start, ")])
+def test_a_golden_that_would_allow_anything_is_refused(
+    tmp_path: Path, command: list[str], golden: str, said: str
+) -> None:
+    (tmp_path / "allowed_states.json").write_text(golden)
+    done = nvx_harness(*command, "--goldens", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {tmp_path}/allowed_states.json: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_is_no_report_is_not_read_for_ever() -> None:
+    done = nvx_harness("report", "/dev/zero", "-o", "x.html")
+    assert (done.returncode, done.stderr) == (1, "error: /dev/zero: isn't a report: it is over 256 MiB long\n")

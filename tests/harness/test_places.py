@@ -1,0 +1,54 @@
+"""Where runs keep their files: what can't be is told once and by name, by every command that needs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.platform import LONGEST_RUNS
+from harness.settings import RUNS, require_runs
+
+ROOT = Path(__file__).resolve().parents[2]
+SCENARIO = ["-m", "pytest", "scenarios/test_killed_in_the_spawn.py", "-q", "-p", "no:cacheprovider"]
+COMMANDS = {
+    "sweep": (["-m", "harness", "sweep", "--scene", "deprovision", "--group", "steps"], 1),
+    "replay": (["-m", "harness", "replay", "start/kill/start.spawned#1"], 1),
+    "pytest": (SCENARIO, 4),
+    "xdist": ([*SCENARIO, "-n", "1"], 1),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its places are Linux's")
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("wrong", ["file", "long"])
+def test_a_place_where_no_run_can_be_is_named(command: str, wrong: str) -> None:
+    place = "/dev/null" if wrong == "file" else f"/tmp/{'a' * LONGEST_RUNS}"
+    arguments, status = COMMANDS[command]
+    environment = {**os.environ, RUNS: place}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    reason = "name a directory that can be written" if wrong == "file" else f"of at most {LONGEST_RUNS} bytes"
+    said = done.stdout + done.stderr
+    assert done.returncode == status
+    assert f"{RUNS}: {place}: " in said
+    assert reason in said
+    assert "Traceback" not in said
+    assert not os.path.isdir(place)
+
+
+def test_a_place_that_can_be_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    require_runs("nvx-0123abcd")
+    assert os.listdir(tmp_path) == []
+    os.mkdir("nvx-0123abcd")
+    Path("nvx-0123abcd", "used").touch()
+    require_runs("nvx-0123abcd")
+    assert os.listdir("nvx-0123abcd") == ["used"]
+    with pytest.raises(HarnessError, match="sockets are made below it"):
+        require_runs(os.path.join("a" * (LONGEST_RUNS + 1), "nvx-0123abcd"))
