@@ -10,7 +10,7 @@ WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/wi
 	cold_boot adapter checked_handoff image_guards restart_same_identity two_builds another_runtime hard_to_read \
 	crash_points interrupted_launch lifecycle one_shot bad_input command_line managed_order exports network))
 # System calls are killed and failed by strace, and pairs of crashes are many: both are swept on Linux.
-WINE_ONLY ?= not test_every_limit_holds and not (test_crash_points and (pairs or calls or errors))
+WINE_ONLY ?= not test_every_limit_holds and not (test_stress and (launch_find or start_one)) and not (test_crash_points and (pairs or calls or errors))
 QEMU_TESTS ?= scenarios/test_real_guest.py \
 	scenarios/test_cold_boot.py::test_an_image_boots_and_the_guest_finds_what_the_plan_says
 BIN := $(VENV)/bin

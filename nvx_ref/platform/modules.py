@@ -30,7 +30,16 @@ class ProcessModule(Protocol):
 class SpawnModule(Protocol):
     """``nvx_ref.platform.spawn``."""
 
-    def spawn(self, argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int], cwd: str) -> Child:
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        output: int,
+        allowed: Sequence[int],
+        cwd: str,
+        breakaway: bool = False,
+    ) -> Child:
         """Start a detached process; see the implementation for each argument."""
         ...
 

@@ -30,7 +30,10 @@ class VmmCommand(msgspec.Struct, frozen=True):
     Args:
         argv: The command; never the capability, which comes by standard input.
         inherited: What it inherits; a duplicate is passed once.
+        breakaway: Whether it leaves the job that its launcher is in, and so outlives that (Windows). A job that
+            forbids it makes the launch fail, before anything runs. Elsewhere it says nothing.
     """
 
     argv: list[str]
     inherited: list[Inherited] = []
+    breakaway: bool = False

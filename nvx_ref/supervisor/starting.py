@@ -90,6 +90,7 @@ def _spawn(locked: LockedStore, begun: Launch, command: VmmCommand) -> Child:
                 output=log,
                 allowed=[inherited.fd for inherited in command.inherited],
                 cwd=locked.path,
+                breakaway=command.breakaway,
             )
         finally:
             let_go(capability)

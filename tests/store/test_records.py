@@ -150,6 +150,7 @@ def test_white_space_is_free(indent: int) -> None:
         edit("123456", "9" * 5000),
         RUNTIME[: RUNTIME.index(b',\n  "identity"')] + b"}",
     ],
+    ids=lambda raw: ascii(raw[:30]),
 )
 def test_a_damaged_record_is_reported(raw: bytes) -> None:
     assert fault(raw).detail == "record"

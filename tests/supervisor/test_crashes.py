@@ -13,7 +13,7 @@ from nvx_ref.store import Recovered
 from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, RUNTIME
 from nvx_ref.supervisor import Exited, Graceful, Indeterminate, Live, Verdict, inspect, peer_probe, reattach
 from sandboxes import CRASHED, IDENTITY, NAME, Site, ask_to_stop, soon, wait_for
-from system import KILLED, SOCKETS
+from system import KILLED, SOCKETS, WAYS
 
 PROVISIONED = {"config.json", LOCK}
 BEGUN = PROVISIONED | {CAPABILITY, LOG, JOURNAL}
@@ -84,7 +84,7 @@ def settled(site: Site) -> Verdict:
 @pytest.mark.spec("620.acc.3")
 @pytest.mark.spec("620.today.1")
 @pytest.mark.spec("656.launch.i")
-@pytest.mark.parametrize("how", ["exit", "kill"])
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("step", START)
 def test_a_crash_in_a_start_leaves_a_known_state(provisioned: Site, step: Step, how: str) -> None:
     listing, running, verdict = START[step]
@@ -141,7 +141,7 @@ def test_a_committed_vmm_outlives_its_orchestrator(provisioned: Site) -> None:
     assert provisioned.listing() == PROVISIONED | {LOG}
 
 
-@pytest.mark.parametrize("how", ["exit", "kill"])
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize(
     ("step", "listing"),
     [
@@ -173,7 +173,7 @@ REMOVAL = [
 
 
 @pytest.mark.case("T19")
-@pytest.mark.parametrize("how", ["exit", "kill"])
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize(("step", "hit"), REMOVAL)
 def test_a_crash_in_a_removal_can_be_repeated(provisioned: Site, step: Step, hit: int, how: str) -> None:
     for name in (LOG, "disk.img", ".tmpAb3dE6"):
@@ -198,7 +198,7 @@ def test_a_provision_after_an_interrupted_removal_is_whole(provisioned: Site, st
     finish(provisioned)
 
 
-@pytest.mark.parametrize("how", ["exit", "kill"])
+@pytest.mark.parametrize("how", WAYS)
 def test_a_crash_in_a_provision_leaves_no_sandbox(site: Site, how: str) -> None:
     site.run_until(Step.PROVISION_LOCKED, "provision", how=how)
     assert site.listing() == {LOCK}

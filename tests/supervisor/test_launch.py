@@ -22,7 +22,7 @@ from nvx_ref.store import Claim, Recovered, RuntimeIdentity
 from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, RUNTIME
 from nvx_ref.supervisor import Exited, Graceful, Inherited, Live, Starting, VmmCommand, launch, reattach
 from sandboxes import IDENTITY, NAME, Site, ask_to_stop, past, raising, soon, wait_for, wait_until_served
-from system import PYTHON, SOCKETS, SYNC, forks, unix
+from system import PYTHON, SLOWER, SOCKETS, SYNC, forks, unix
 
 PROVISIONED = {"config.json", LOCK}
 FAILED = PROVISIONED | {LOG}
@@ -253,7 +253,7 @@ def test_two_orchestrators_start_one_vmm(provisioned: Site) -> None:
                 provisioned.start(locked).close()
                 outcomes.append("started")
 
-    for _ in range(5):
+    for _ in range(5 // SLOWER):
         outcomes: list[str] = []
         threads = [threading.Thread(target=start, args=(outcomes,)) for _ in range(2)]
         for thread in threads:
@@ -271,7 +271,7 @@ def test_two_orchestrators_start_one_vmm(provisioned: Site) -> None:
 
 @pytest.mark.case("T18")
 def test_two_processes_start_one_vmm(provisioned: Site) -> None:
-    for _ in range(3):
+    for _ in range(3 // SLOWER + 1):
         with ThreadPoolExecutor() as pool:
             results = [pool.submit(provisioned.run_until, None, quiet=True) for _ in range(2)]
             assert sorted(result.result() for result in results) == [0, 1]

@@ -79,7 +79,9 @@ class Child:
         self._own.collect()
 
 
-def spawn(argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int], cwd: str) -> Child:
+def spawn(
+    argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int], cwd: str, breakaway: bool = False
+) -> Child:
     """Start a process in a session of its own that inherits its three standard streams and the allowed descriptors.
 
     Each allowed descriptor keeps its number. In this process all of them stay close-on-exec, so that no other
@@ -93,6 +95,7 @@ def spawn(argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int
         allowed: What else it inherits; a duplicate is passed once. In a process with very many descriptors numbers
             that don't follow each other make it quick (:func:`nvx_ref.platform.files.set_apart`).
         cwd: Its working directory.
+        breakaway: Whether it leaves the job that this process is in; there are none here, so that says nothing.
 
     Returns:
         The child, pinned while its number is certainly its own.
@@ -103,6 +106,7 @@ def spawn(argv: Sequence[str], *, stdin: int, output: int, allowed: Sequence[int
         LaunchFailed: The program isn't there or can't be executed. Nothing runs.
         Indeterminate: The spawn failed half-way, and the child couldn't be ended.
     """
+    del breakaway
     passed = _check_descriptors(stdin, output, allowed)
     if not argv or any("\0" in word for word in argv):
         raise Refused("a command has a first word, and no word holds a NUL", subject="command", detail="argv")

@@ -22,6 +22,8 @@ SOCKETS = {"control.sock"}
 """What an endpoint leaves in its sandbox's directory."""
 SLOWER = 1
 """How many times longer a process takes to start than on Linux, roughly."""
+WAYS = ("exit", "kill")
+"""How an orchestrator ends at a step here."""
 SYNC = (os, "fsync")
 """The call that makes a file's content safe, for whoever replaces it."""
 

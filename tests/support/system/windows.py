@@ -30,6 +30,8 @@ SOCKETS: set[str] = set()
 """What an endpoint leaves in its sandbox's directory: it is a pipe, which is no file."""
 SLOWER = 5
 """How many times longer a process takes to start than on Linux, roughly."""
+WAYS = ("kill",)
+"""How an orchestrator ends at a step here; both ways are swept by the scenarios."""
 SYNC = (handles, "flush")
 """The call that makes a file's content safe, for whoever replaces it."""
 
