@@ -211,13 +211,17 @@ def backend(pytestconfig: pytest.Config) -> Backend:
 def world(request: pytest.FixtureRequest, backend: Backend) -> Iterator[World]:
     """One test's own directory, launcher, channel, witnesses and orchestrators; swept at the test's end."""
     from harness import stale
+    from harness.outputs import said_of
     from harness.world import World
 
     settings = request.config.stash[SETTINGS]
     node = cast("pytest.Item", request.node)  # untyped before pytest 9.2
     stale.claim(settings.directory)
     before = guards.descriptors()
-    here = node.stash[WORLD] = World(settings, backend, label=node.name, live=live(node))
+    try:
+        here = node.stash[WORLD] = World(settings, backend, label=node.name, live=live(node))
+    except OSError as error:
+        pytest.fail(f"{settings.directory}: the test's place can't be made: {said_of(error)}", pytrace=False)
     try:
         with _noted(node, here):
             yield here

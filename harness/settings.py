@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -52,6 +53,9 @@ def orchestrator_words(settings: Settings) -> list[str]:
     return [os.path.abspath(word) if os.path.isfile(word) else word for word in words]
 
 
+NEEDED = 16 << 20
+"""Bytes that a run takes at least: images, artifacts, and what tests keep for a moment."""
+
 RUNS = "NVX_RUNS"
 """The environment variable that names where runs keep their files, evidence included; a short path."""
 
@@ -67,7 +71,7 @@ def require_runs(session: str) -> None:
     Raises:
         HarnessError: They can't: the path is too long for the sockets below it, or can't be written.
     """
-    place = os.path.dirname(session)
+    place = os.path.dirname(session) or os.curdir
     named = RUNS if os.environ.get(RUNS) else "the directory of temporary files"
     if len(os.fsencode(place)) > LONGEST_RUNS:
         raise HarnessError(f"{named}: {place}: sockets are made below it; name a path of at most {LONGEST_RUNS} bytes")
@@ -76,8 +80,12 @@ def require_runs(session: str) -> None:
         with suppress(OSError):
             # Another process of the run may be in there by now.
             os.rmdir(session)
+        free = shutil.disk_usage(place).free
     except OSError as error:
         raise HarnessError(f"{named}: {place}: {error.strerror}; name a directory that can be written") from error
+    if free < NEEDED:
+        left = f"{free >> 10} KiB are free, and a run needs {NEEDED >> 20} MiB"
+        raise HarnessError(f"{named}: {place}: {left}; name another place by {RUNS}")
 
 
 def session_directory() -> str:

@@ -203,6 +203,8 @@ def _plan(part: Part) -> object:
         return str(error)
     except HarnessError as error:
         return _Broken(str(error))
+    except OSError as error:
+        return _Broken(f"the place of runs: {outputs.said_of(error)}")
     except Finding as error:
         return Result(f"{part.scene}/count", violation=str(error))
 
@@ -218,4 +220,6 @@ def _run(cells: list[Planned]) -> object:
         return str(error)
     except HarnessError as error:
         return _Broken(str(error))
+    except OSError as error:
+        return _Broken(f"the place of runs: {outputs.said_of(error)}")
     return _Ran(done)

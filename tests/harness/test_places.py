@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from harness.errors import HarnessError
-from harness.platform import LONGEST_RUNS
+from harness.platform import LONGEST_RUNS, short_root
 from harness.settings import RUNS, require_runs
+from tests.harness.test_sweep import can_mount
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = ["-m", "pytest", "scenarios/test_killed_in_the_spawn.py", "-q", "-p", "no:cacheprovider"]
@@ -40,6 +42,31 @@ def test_a_place_where_no_run_can_be_is_named(command: str, wrong: str) -> None:
     assert reason in said
     assert "Traceback" not in said
     assert not os.path.isdir(place)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_is_told_before_anything_begins(tmp_path: Path, command: str) -> None:
+    if not can_mount():
+        pytest.skip("mounting needs root")
+    place = tempfile.mkdtemp(prefix="nv", dir=short_root())
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], check=True)
+    try:
+        arguments, status = COMMANDS[command]
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env={**os.environ, RUNS: place, "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == status
+        assert f"{RUNS}: {place}: 1024 KiB are free, and a run needs 16 MiB; name another" in done.stdout + done.stderr
+        assert os.listdir(place) == []
+    finally:
+        subprocess.run(["umount", place], check=True)
+        os.rmdir(place)
 
 
 def test_a_place_that_can_be_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
