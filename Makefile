@@ -4,7 +4,8 @@ JOBS ?= 2
 BENCH ?=
 BENCH_JSON ?= bench.json
 VENV := .venv
-WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/windows tests/harness/test_probes.py \
+WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/windows tests/harness/test_words.py \
+	tests/harness/test_stale.py tests/harness/test_probes.py \
 	tests/harness/test_controls.py tests/session tests/nvxc tests/store tests/supervisor \
 	$(addprefix scenarios/test_,$(addsuffix .py, \
 	cold_boot adapter checked_handoff image_guards restart_same_identity two_builds another_runtime hard_to_read \

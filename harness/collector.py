@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -105,6 +104,14 @@ def _replay(config: pytest.Config, node: str) -> str:
     return as_text(words)
 
 
+def _let_go(directory: str, *, clear: bool = False) -> None:
+    """Let go of the run's directory, if there is one, and remove it but for its evidence if it is to go."""
+    if os.path.isdir(directory):
+        from harness import places, stale
+
+        places.clear(directory) if clear else stale.release(directory)
+
+
 class Collector:
     """Fills the table: in a parallel run its hooks are called in the process that prints, for every worker's tests.
 
@@ -196,6 +203,7 @@ class Collector:
         if told is not None:
             if path is not None:
                 told |= {WHOLE: sorted(self._slice.whole), OWN_PART: sorted(self._slice.own)}
+            _let_go(self._settings.directory)
             return
         if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._slice.whole:
             # A part may be empty: what was selected belongs to the others.
@@ -205,13 +213,7 @@ class Collector:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if path is not None:
             self._write(path, session)
-        directory = self._settings.directory
-        if os.path.isdir(directory):
-            for name in os.listdir(directory):
-                if name != "evidence":
-                    shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
-            if not os.listdir(directory):
-                os.rmdir(directory)
+        _let_go(self._settings.directory, clear=True)
 
     def _write(self, path: str, session: pytest.Session) -> None:
         from harness.errors import HarnessError

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 from harness import stale
+from harness.leftovers import EVIDENCE
+from harness.removing import remove_all
 
 _numbers = itertools.count()
 
@@ -34,19 +31,10 @@ def shown(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def remove_file(path: str) -> None:
-    """Remove a file: one that is only to be read, which Windows doesn't remove, becomes writable first."""
-    try:
-        os.unlink(path)
-    except PermissionError:
-        _again(os.unlink, path)
-
-
-def remove_tree(path: str) -> None:
-    """Remove a directory with everything in it, likewise."""
-    shutil.rmtree(path, onerror=_again)
-
-
-def _again(function: Callable[[str], object], path: str, _error: object = None) -> None:
-    os.chmod(path, 0o700)
-    function(path)
+def clear(session: str) -> None:
+    """Let go of a run's directory, and remove it but for the evidence in it."""
+    stale.release(session)
+    if os.path.isdir(session):
+        remove_all(session, but=frozenset({EVIDENCE}))
+        if not os.listdir(session):
+            os.rmdir(session)

@@ -7,11 +7,12 @@ the process, however that ends. A directory without one is of unknown age and or
 from __future__ import annotations
 
 import os
-import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from harness import leftovers, witness
 from harness.platform import hold_directory, is_own_directory, take_directory
+from harness.removing import remove_all
 from harness.settings import runs_directory
 
 if TYPE_CHECKING:
@@ -57,17 +58,17 @@ def _sweep(path: str, host: Host) -> bool:
         # What is mounted there belongs to somebody else, and a VMM that outlived its run is for a person to look at.
         if host.mounts(path) or _inhabited(path, host):
             return False
-        for name in sorted(os.listdir(path)):
-            if name not in {leftovers.EVIDENCE, OWNED}:
-                shutil.rmtree(os.path.join(path, name), ignore_errors=True)
+        remove_all(path, but=frozenset({leftovers.EVIDENCE, OWNED}))
         os.rmdir(os.path.join(path, OWNED))
-        if not os.listdir(path):
-            os.rmdir(path)
     except OSError:
-        # Somebody holds it, or came in at this moment.
+        # Somebody came in at this moment.
         return False
     finally:
+        # Where a directory goes only with the last handle of it, this one is that.
         os.close(held)
+    with suppress(OSError):
+        if not os.listdir(path):
+            os.rmdir(path)
     return True
 
 

@@ -18,9 +18,10 @@ from harness.channel import Channel
 from harness.completed import run
 from harness.deadline import Clock, until
 from harness.errors import Finding, HarnessError, Unmet, Unsupported, is_finding
-from harness.places import environment, make_root, remove_file, remove_tree, shown
+from harness.places import environment, make_root, shown
 from harness.platform import choose_channel
 from harness.prospects import Prospects
+from harness.removing import remove_file, remove_tree
 from harness.runs import Runs
 from harness.settings import orchestrator_words
 from harness.sut.messages import HELLO

@@ -12,6 +12,7 @@ import click
 
 from harness import outputs, sharding
 from harness.errors import HarnessError, Unavailable
+from harness.places import clear
 from harness.settings import BACKENDS, Settings, orchestrator_words, require_runs, session_directory
 from harness.sharding import WHOLE, Shard
 
@@ -164,8 +165,4 @@ def _session(
     try:
         yield settings
     finally:
-        for name in os.listdir(settings.directory) if os.path.isdir(settings.directory) else []:
-            if name != "evidence":
-                shutil.rmtree(os.path.join(settings.directory, name), ignore_errors=True)
-        if os.path.isdir(settings.directory) and not os.listdir(settings.directory):
-            os.rmdir(settings.directory)
+        clear(settings.directory)

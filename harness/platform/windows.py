@@ -195,18 +195,28 @@ def open_terminal(world: World, command: Sequence[str]) -> Terminal:
 
 
 def is_own_directory(path: str) -> bool:
-    """Directories of killed runs aren't swept here: nothing tells whose they are."""
-    del path
-    return False
+    """Tell whether a path is a directory, and no link or junction, of this user."""
+    import stat
+
+    from harness.witness.access import owned
+
+    status = os.lstat(path)
+    is_link = status.st_file_attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT
+    return stat.S_ISDIR(status.st_mode) and not is_link and owned(path)
 
 
 def hold_directory(path: str) -> int | None:
-    """There are no locks of directories here."""
-    del path
-    return None
+    """Take a directory for as long as the descriptor is open: a handle that :func:`take_directory` doesn't share."""
+    from harness.witness.windows import SHARE_ALL, open_directory
+
+    return open_directory(path, share=SHARE_ALL)
 
 
 def take_directory(path: str) -> int | None:
-    """There are no locks of directories here."""
-    del path
-    return None
+    """Take a directory alone; None while somebody has it, or if there is none. It can be removed meanwhile."""
+    from harness.witness.windows import SHARE_DELETE, open_directory
+
+    try:
+        return open_directory(path, share=SHARE_DELETE)
+    except OSError:
+        return None

@@ -122,6 +122,17 @@ def expose(path: str) -> None:
         made.close()
 
 
+def owned(path: str) -> bool:
+    """Tell whether a file is this user's, or its administrators', as what an elevated user makes is.
+
+    Raises:
+        OSError: It can't be read whose it is.
+    """
+    owner = describe(path).partition("O:")[2].partition("G:")[0].partition("D:")[0]
+    me = own_sid()
+    return owner in {me, "BA"} or (owner == "SY" and me == "S-1-5-18")
+
+
 def own_sid() -> str:
     """Return the security identifier of this process's user.
 

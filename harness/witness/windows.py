@@ -33,7 +33,8 @@ _NEXT, _CREATED, _NAME_LENGTH, _NAME, _NUMBER, _PARENT = 0, 32, 56, 64, 80, 88
 _COMMAND = 0x70
 _SIGNALLED, _LONGEST = 0, 2**31 - 1
 _READ_ATTRIBUTES_AND_DATA, _SHARE_READ_AND_DELETE, _OPEN_EXISTING = 0x8000_0000, 5, 3
-_SHARE_ALL = 7
+SHARE_ALL, SHARE_DELETE = 7, 4
+_LIST, _DIRECTORY, _NO_LINK = 1, 0x0200_0000, 0x0020_0000
 _SHARING_VIOLATION, _INVALID = 32, 87
 _LENGTH_MISMATCH = 0xC000_0004
 
@@ -303,9 +304,25 @@ class WindowsHost:
         return []
 
 
+def open_directory(path: str, *, share: int) -> int:
+    """Open a directory to be listed, but no link or junction.
+
+    Args:
+        path: The directory.
+        share: What others may do with it meanwhile.
+
+    Raises:
+        OSError: It isn't there, or somebody has it who doesn't go with that.
+    """
+    handle = _kernel32.CreateFileW(path, _LIST, share, None, _OPEN_EXISTING, _DIRECTORY | _NO_LINK, 0)
+    if handle == -1:
+        raise ctypes.WinError(ctypes.get_last_error())
+    return msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_NOINHERIT)
+
+
 def open_shared(path: str) -> BinaryIO:
     """Open a file to be read, whatever others do to it meanwhile."""
-    handle = _kernel32.CreateFileW(path, _READ_ATTRIBUTES_AND_DATA, _SHARE_ALL, None, _OPEN_EXISTING, 0, 0)
+    handle = _kernel32.CreateFileW(path, _READ_ATTRIBUTES_AND_DATA, SHARE_ALL, None, _OPEN_EXISTING, 0, 0)
     if handle == -1:
         raise ctypes.WinError(ctypes.get_last_error())
     return os.fdopen(msvcrt.open_osfhandle(handle, os.O_RDONLY | os.O_NOINHERIT), "rb")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.places import remove_tree
 from harness.platform import short_root
+from harness.removing import remove_tree
 from harness.settings import RUNS
 
 

@@ -18,7 +18,7 @@ import wine
 wine.only_windows()
 
 from harness import python
-from harness.places import remove_tree
+from harness.removing import remove_tree
 from harness.witness import host
 from harness.witness.handles import Opened
 from tests.harness.seeded import put

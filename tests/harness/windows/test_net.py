@@ -15,8 +15,8 @@ wine.only_windows()
 
 from harness import python
 from harness.goldens import Goldens
-from harness.places import remove_tree
 from harness.platform import OWN_GOLDENS
+from harness.removing import remove_tree
 from harness.witness import host
 from harness.witness.jobs import PREFIX, Net
 from tests.harness.stubs import SOON
