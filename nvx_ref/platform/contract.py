@@ -370,7 +370,12 @@ class Directory(Protocol):
         ...
 
     def rename(self, name: str, other: str) -> None:
-        """Give a file another name, and take that from whatever file has it; both may be open, here and elsewhere."""
+        """Give a file another name, and take that from whatever file has it; both may be open, here and elsewhere.
+
+        Raises:
+            AlreadyExists: The file system replaces an open file in two steps, and somebody has made one in between.
+            Refused: It can't be done.
+        """
         ...
 
     def remove(self, name: str) -> bool:

@@ -165,8 +165,10 @@ class Directory(Closing):
     def rename(self, name: str, other: str) -> None:
         """Give a file another name, and take that from whatever file has it.
 
-        A file system that can't replace an open file does it in two steps, between which nothing has the name. If
-        somebody creates a file there in between, that one stays, and this fails.
+        A file system that can't replace an open file does it in two steps, between which nothing has the name.
+
+        Raises:
+            AlreadyExists: Somebody has created a file in between. That one stays.
         """
         sys.audit("os.rename", name, other, -1, -1)
         try:
