@@ -42,7 +42,7 @@ def rows(scale: float = 1) -> list[Row]:
                 "nvx_ref start, without its fsyncs": lambda: _start(orchestrator, syncing),
                 "the fake alone": lambda: _alone(configuration, place),
             }
-            found = side_by_side(started, rounds, quiet=True)
+            found = side_by_side(started, rounds, of=low)
             each = low(syncing)
             syncing.clear()
             _start(orchestrator, [])
@@ -98,7 +98,7 @@ def staged_rows(scale: float = 1) -> list[Row]:
             ways[f"nvx_ref, {name}"] = check
         small = str(place / f"{SIZES['1 MiB']}.erofs")
         ways["a hash at launch, 1 MiB"] = lambda: seconds(lambda: sha256(Path(small).read_bytes()).digest())
-        found = side_by_side(ways, rounds, quiet=True)
+        found = side_by_side(ways, rounds, of=low)
         check_binding(binding).close()
     return [
         Row(

@@ -101,7 +101,17 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def side_by_side(ways: Mapping[str, Callable[[], float]], rounds: int, *, quiet: bool = False) -> dict[str, float]:
+def low(values: Sequence[float]) -> float:
+    """Return the tenth percentile: what work costs where nobody else is at work on the machine."""
+    return sorted(values)[len(values) // 10]
+
+
+def side_by_side(
+    ways: Mapping[str, Callable[[], float]],
+    rounds: int,
+    *,
+    of: Callable[[Sequence[float]], float] = statistics.median,
+) -> dict[str, float]:
     """Return each way's seconds: all in every round, and one round before that doesn't count.
 
     Each round has an order of its own, since what one way leaves in the caches is the next one's.
@@ -109,8 +119,8 @@ def side_by_side(ways: Mapping[str, Callable[[], float]], rounds: int, *, quiet:
     Args:
         ways: By name: measures once, and returns the seconds.
         rounds: How often.
-        quiet: Return the tenth percentile, which is what work costs where nobody else is at work on the machine; else
-            the median, which is what a wait comes to.
+        of: What is told of each way's seconds: the median, which is what a wait comes to, :func:`low`, or the least,
+            which is what work takes of a processor where nobody else has been in its caches.
     """
     taken: dict[str, list[float]] = {name: [] for name in ways}
     order = list(ways)
@@ -121,12 +131,7 @@ def side_by_side(ways: Mapping[str, Callable[[], float]], rounds: int, *, quiet:
             value = ways[name]()
             if turn:
                 taken[name].append(value)
-    return {name: low(values) if quiet else statistics.median(values) for name, values in taken.items()}
-
-
-def low(values: Sequence[float]) -> float:
-    """Return the tenth percentile."""
-    return sorted(values)[len(values) // 10]
+    return {name: of(values) for name, values in taken.items()}
 
 
 def in_unit(figures: Mapping[str, float], factor: float) -> dict[str, float]:

@@ -16,7 +16,7 @@ import psutil
 from nvx_ref.deadline import Deadline
 from nvx_ref.store import CallerFiles, ProcessIdentity, RuntimeIdentity, Store
 from nvx_ref.supervisor import Indeterminate, Live, VmmCommand, launch, reattach
-from tests.bench.measure import Row, in_unit, seconds, side_by_side
+from tests.bench.measure import Row, in_unit, low, seconds, side_by_side
 
 MANY = 1000
 THREADS = 8
@@ -43,7 +43,7 @@ def rows(scale: float = 1) -> list[Row]:
                 "psutil, by start time": lambda: seconds(lambda: _by_start_time(processes[next(turn)])),
             },
             count,
-            quiet=True,
+            of=low,
         )
         found = side_by_side(
             {
@@ -52,7 +52,7 @@ def rows(scale: float = 1) -> list[Row]:
                 "psutil, by start time": lambda: seconds(lambda: [_by_start_time(one) for one in processes]),
             },
             rounds,
-            quiet=True,
+            of=low,
         )
         beside = side_by_side(
             {
@@ -60,7 +60,7 @@ def rows(scale: float = 1) -> list[Row]:
                 "beside one that can't be told": lambda: _beside(store, names, stuck=True),
             },
             rounds,
-            quiet=True,
+            of=low,
         )
     return _found(each, found, count, rounds) + _stuck(beside, count, rounds)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from nvx_ref.deadline import Deadline
 from nvx_ref.platform import files
 from nvx_ref.platform import spawn as spawning
-from tests.bench.measure import Row, Skipped, in_unit, seconds, side_by_side
+from tests.bench.measure import Row, Skipped, in_unit, low, seconds, side_by_side
 
 CROWD = 10_000
 ALLOWED = 4
@@ -33,7 +33,7 @@ def rows(scale: float = 1) -> list[Row]:
         held[number] = files.set_apart(held[number], least)
         least = held[number] + 2
     try:
-        found = side_by_side(_ways(null, held[:ALLOWED]), rounds, quiet=True)
+        found = side_by_side(_ways(null, held[:ALLOWED]), rounds, of=low)
     finally:
         for fd in (null, *held):
             os.close(fd)
