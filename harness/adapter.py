@@ -13,8 +13,7 @@ import json
 import struct
 from typing import TYPE_CHECKING, Protocol, cast
 
-from nvx_ref.errors import Malformed, Refused, SessionFailed
-from nvx_ref.nvxc import GuestRefused
+from nvx_ref.errors import GuestRefused, Malformed, Refused, SessionFailed
 from nvx_ref.session import MAX_DATA
 
 if TYPE_CHECKING:

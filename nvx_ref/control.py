@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from nvx_ref import errors
-from nvx_ref.nvxc import MapEntry, NvxcClient
 from nvx_ref.plan import GuestKind
 from nvx_ref.platform import endpoint as endpoints
 from nvx_ref.process import ProcessRef
@@ -64,7 +63,11 @@ class NvxcGuest:
     kinds: ClassVar[frozenset[GuestKind]] = frozenset({GuestKind.LAYERED, GuestKind.DIRECT})
 
     def __init__(self, driver: SessionDriver) -> None:
-        self._client = NvxcClient(driver)
+        # An orchestrator that only looks, or brings an agent of its own, never speaks it.
+        from nvx_ref import nvxc  # noqa: PLC0415
+
+        self._client = nvxc.NvxcClient(driver)
+        self._entry = nvxc.MapEntry
 
     def greet(self, deadline: Deadline) -> int:
         """See the protocol."""
@@ -73,7 +76,7 @@ class NvxcGuest:
 
     def maps(self, table: Sequence[MapAction], deadline: Deadline) -> None:
         """See the protocol. A layered guest takes its shares by token, so its table is empty."""
-        self._client.maps([MapEntry(one.source, one.target, one.read_only) for one in table], deadline)
+        self._client.maps([self._entry(one.source, one.target, one.read_only) for one in table], deadline)
 
     def exec(self, request: ExecRequest, output: Callable[[Stream, bytes], None], deadline: Deadline) -> ExecResult:
         """See the protocol."""

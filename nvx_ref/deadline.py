@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
+from _thread import allocate_lock
 
 from nvx_ref.errors import Refused
 
@@ -66,7 +66,9 @@ class Deadline:
         remaining = self.remaining()
         if remaining <= 0:
             return False
-        threading.Event().wait(min(seconds, remaining))
+        never = allocate_lock()
+        never.acquire()
+        never.acquire(timeout=min(seconds, remaining))
         return True
 
     def __repr__(self) -> str:

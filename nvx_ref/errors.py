@@ -159,6 +159,22 @@ class LaunchFailed(NvxError):  # noqa: N818
         self.status = status
 
 
+class GuestRefused(Refused):
+    """The guest refused a request in its own words. The session goes on.
+
+    Args:
+        category: The guest's word, also the ``detail``.
+        status: Its errno-like status.
+    """
+
+    def __init__(
+        self, reason: str, *, category: str, status: int, subject: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(reason, subject=subject, hint=hint, detail=category)
+        self.category = category
+        self.status = status
+
+
 class SessionFailed(NvxError):  # noqa: N818
     """The control session broke its protocol, was refused, or ended."""
 

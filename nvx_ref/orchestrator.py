@@ -16,7 +16,6 @@ from nvx_ref.configuration import SandboxConfiguration, decode, encode
 from nvx_ref.control import NvxcGuest, attach, open_session, read_capability
 from nvx_ref.deadline import MAX_SECONDS, Deadline
 from nvx_ref.images import check_binding, check_scratch, read_identity
-from nvx_ref.nvxc import GuestRefused
 from nvx_ref.outcome import decode_outcome
 from nvx_ref.plan import check_exports
 from nvx_ref.steps import Step, ignore
@@ -310,7 +309,7 @@ class Orchestrator:
         self, locked: LockedStore, starting: Starting, error: errors.NvxError, deadline: Deadline
     ) -> errors.NvxError:
         """End a start that failed, and say why in the VMM's own words where it published them."""
-        refused = error if isinstance(error, GuestRefused) else None
+        refused = error if isinstance(error, errors.GuestRefused) else None
         if refused or isinstance(error, errors.VmmExited) or error.detail in _CLOSED_BY_VMM:
             # It closed by itself, so it is about to say why and to exit (contract nvx-host 2.4, N5); and a guest that
             # refused has until the deadline to do so.

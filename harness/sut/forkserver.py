@@ -34,7 +34,16 @@ MESSAGE = 64 * 1024
 STREAMS = 3
 """What each child gets: the ends of its requests, its answers and its error output."""
 
-PRELOADED = ("encodings.utf_16_le", "selectors", "signal", "socket", "subprocess", "warnings")
+PRELOADED = (
+    "encodings.utf_16_le",
+    "nvx_ref.nvxc",
+    "selectors",
+    "signal",
+    "socket",
+    "subprocess",
+    "warnings",
+    "weakref",
+)
 """What the reference imports at its first launch: imported by the template, so that no cell meets it."""
 
 BODY = "from harness.sut.forkserver import serve\n\nserve({control})\n"

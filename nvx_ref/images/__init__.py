@@ -30,9 +30,6 @@ from nvx_ref.images.distro import (
     seal_manifest,
     verify_distro,
 )
-from nvx_ref.images.erofs import ErofsSuperblock, read_erofs
-from nvx_ref.images.ext4 import Ext4Superblock, read_ext4
-from nvx_ref.images.gpt import GptEntry, GptTable, read_gpt
 from nvx_ref.images.scratch import ScratchBinding, check_scratch, verify_scratch
 from nvx_ref.platform.contract import FileSeal
 
@@ -42,11 +39,7 @@ __all__ = [
     "CheckedFile",
     "DistroBinding",
     "DistroHeader",
-    "ErofsSuperblock",
-    "Ext4Superblock",
     "FileSeal",
-    "GptEntry",
-    "GptTable",
     "ImageFormat",
     "Layout",
     "PolicyResult",
@@ -61,9 +54,6 @@ __all__ = [
     "import_binding",
     "inspect_image",
     "parse_identity",
-    "read_erofs",
-    "read_ext4",
-    "read_gpt",
     "read_header",
     "read_identity",
     "seal_manifest",

@@ -19,8 +19,6 @@ import msgspec
 
 from nvx_ref.errors import Malformed, Refused
 from nvx_ref.images.checked import compare, open_sealed
-from nvx_ref.images.erofs import read_erofs
-from nvx_ref.images.gpt import read_gpt
 from nvx_ref.images.manifest import check_digest, check_packages, manifest_path, open_manifest, read_head
 from nvx_ref.images.paths import about, kept_path
 from nvx_ref.platform import files
@@ -132,6 +130,10 @@ def read_header(image: CheckedFile, image_format: ImageFormat) -> DistroHeader:
         Malformed: It isn't that, or a guest couldn't boot it.
         Refused: It can't be read.
     """
+    # Not with this module: a launch reads no content.
+    from nvx_ref.images.erofs import read_erofs  # noqa: PLC0415
+    from nvx_ref.images.gpt import read_gpt  # noqa: PLC0415
+
     length = image.seal.length
     with about(image.path):
         if image_format is ImageFormat.EROFS:

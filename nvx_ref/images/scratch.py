@@ -14,7 +14,6 @@ import msgspec
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Refused
 from nvx_ref.images.checked import open_sealed
-from nvx_ref.images.ext4 import read_ext4
 from nvx_ref.images.paths import about, kept_path
 from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
@@ -67,6 +66,8 @@ def verify_scratch(path: str) -> ScratchBinding:
         Malformed: It isn't a whole-device ext4 image.
         Refused: It isn't a regular, nonempty file that can be read and written, or a running sandbox owns it.
     """
+    from nvx_ref.images.ext4 import read_ext4  # noqa: PLC0415 - a launch reads no content
+
     with open_sealed(kept_path(path, what="scratch"), writable=True, device=True) as scratch:
         with about(scratch.path):
             read_ext4(scratch.fd, length=scratch.seal.length)

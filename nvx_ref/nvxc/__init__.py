@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from nvx_ref.errors import GuestRefused
 from nvx_ref.nvxc.client import Channel, NvxcClient, random_request_id
 from nvx_ref.nvxc.frame import Frame, Kind, decode_frame, decode_reply, encode_frame
 from nvx_ref.nvxc.requests import ExecRequest, MapEntry, encode_exec, encode_maps
-from nvx_ref.nvxc.results import ExecResult, Feature, GuestRefused, Stream, Unsupported
+from nvx_ref.nvxc.results import ExecResult, Feature, Stream, Unsupported
 
 __all__ = [
     "Channel",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from nvx_ref.errors import Refused
+from nvx_ref.errors import GuestRefused
 from nvx_ref.nvxc.frame import category
 
 if TYPE_CHECKING:
@@ -46,22 +46,6 @@ class ExecResult(Struct, frozen=True):
     category: str
     status: int
     refused: bool = False
-
-
-class GuestRefused(Refused):
-    """The guest answered a request with ERROR. The session goes on.
-
-    Args:
-        category: The guest's word, also the ``detail``.
-        status: Its errno-like status.
-    """
-
-    def __init__(
-        self, reason: str, *, category: str, status: int, subject: str | None = None, hint: str | None = None
-    ) -> None:
-        super().__init__(reason, subject=subject, hint=hint, detail=category)
-        self.category = category
-        self.status = status
 
 
 class Unsupported(GuestRefused):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock
 from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -13,6 +13,7 @@ from nvx_ref.session.host import Closed, Data, Failed, HostSession, Ready, State
 from nvx_ref.session.record import HEADER, MAX_DATA
 
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Generator
 
     from nvx_ref.deadline import Deadline
@@ -106,8 +107,8 @@ class SessionDriver(Closing):
         self._inbox_size = 0
         self._end: SessionFailed | None = None
         self._send_fault: SessionFailed | None = None
-        self._sending = threading.Lock()
-        self._receiving = threading.Lock()
+        self._sending = allocate_lock()
+        self._receiving = allocate_lock()
 
     def __repr__(self) -> str:
         return f"SessionDriver({self._session.state.value})"
@@ -190,7 +191,7 @@ class SessionDriver(Closing):
         self._transport.close()
 
     @contextmanager
-    def _turn(self, lock: threading.Lock, deadline: Deadline) -> Generator[None, None, None]:
+    def _turn(self, lock: LockType, deadline: Deadline) -> Generator[None, None, None]:
         if not lock.acquire(timeout=deadline.remaining()):
             raise Busy("another thread uses the session", subject="NVXS", detail="session-in-use")
         try:

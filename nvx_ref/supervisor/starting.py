@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-import weakref
 from typing import TYPE_CHECKING, Self
 
 from nvx_ref.deadline import Deadline
@@ -144,6 +143,8 @@ class Starting:
         self._locked = locked
         self._launch = begun
         self.process = process
+        import weakref  # noqa: PLC0415 - only a launch needs it
+
         # Alive until the launch was committed, or its end was tried once: nobody ends it a second time unasked.
         self._finalizer = weakref.finalize(self, _dropped, begun, process, os.getpid())
 

@@ -283,7 +283,7 @@ def test_the_smallest_distro_boots_what_scenarios_run(tmp_path: Path) -> None:
 
 
 def test_a_distro_that_was_given_is_copied_and_stamped(tmp_path: Path) -> None:
-    from nvx_ref.images import read_erofs  # noqa: PLC0415 - the other reading of the header
+    from nvx_ref.images.erofs import read_erofs  # noqa: PLC0415 - the other reading of the header
 
     source = tmp_path / "given.erofs"
     raw = bytearray(Path(images.unpack(str(tmp_path / "committed")).erofs).read_bytes())

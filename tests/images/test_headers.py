@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from harness.images import DISK_GUID, EROFS_UUID, SCRATCH_UUID, Images
 from nvx_ref.errors import Malformed, Refused
-from nvx_ref.images import read_erofs, read_ext4, read_gpt
 from nvx_ref.images import reading as reading_module
+from nvx_ref.images.erofs import read_erofs
+from nvx_ref.images.ext4 import read_ext4
+from nvx_ref.images.gpt import read_gpt
 from resealing import put, resealed
 
 SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])

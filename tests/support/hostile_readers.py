@@ -13,9 +13,12 @@ from harness.images import EROFS_UUID, unpack, write_artifacts
 from nvx_ref.cli.host import MountFlags, NetworkFlags, network, shares
 from nvx_ref.configuration import SandboxConfiguration, decode, encode
 from nvx_ref.errors import NvxError
-from nvx_ref.images import ImageFormat, ScratchBinding, find_artifacts, read_erofs, read_ext4, read_gpt, verify_distro
+from nvx_ref.images import ImageFormat, ScratchBinding, find_artifacts, verify_distro
 from nvx_ref.images.artifacts import parse_checksums
 from nvx_ref.images.checked import own
+from nvx_ref.images.erofs import read_erofs
+from nvx_ref.images.ext4 import read_ext4
+from nvx_ref.images.gpt import read_gpt
 from nvx_ref.images.manifest import check_packages, read_head
 from nvx_ref.outcome import decode_outcome
 from nvx_ref.plan import (
