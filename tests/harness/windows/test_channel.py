@@ -21,7 +21,7 @@ from harness.channel import Channel
 from harness.errors import HarnessError
 from harness.platform import choose_channel
 from harness.platform.pipes import AHEAD, PipeDoor
-from harness.witness import host
+from harness.witness import access, host
 from harness.witness.processes import Processes
 from tests.harness.stubs import SOON
 
@@ -162,5 +162,15 @@ def test_a_name_that_somebody_serves_is_no_channel(name: str) -> None:
     try:
         with pytest.raises(OSError, match="denied"):
             PipeDoor(name)
+    finally:
+        door.close()
+
+
+def test_only_this_user_and_the_system_may_come_in(name: str) -> None:
+    door = PipeDoor(name)
+    try:
+        listed = access.describe(name.replace("/", "\\"))
+        assert access.others(f"O:{access.own_sid()}{listed[listed.index('D:') :]}") == []
+        assert "SY" in listed
     finally:
         door.close()
