@@ -12,7 +12,7 @@ from harness import leftovers as left
 from harness.backends import missing
 from harness.errors import HarnessError, Unavailable
 from harness.images import guest
-from harness.settings import BACKENDS, Settings
+from harness.settings import BACKENDS, RUNS, Settings, runs_directory
 
 OWN_ARTIFACTS = ("fake", "qemu")
 """The backends that bring their own."""
@@ -99,7 +99,8 @@ def leftovers(evidence: str | None) -> int:
             count = left.keep(evidence)
         if count:
             click.echo(f"{evidence} holds the evidence of {count} {'run' if count == 1 else 'runs'}")
-    found, others = left.find(), left.others()
+    with outputs.told_of(RUNS, runs_directory(), "name a directory that can be read"):
+        found, others = left.find(), left.others()
     for line in found:
         click.echo(line)
     for line in others:

@@ -33,8 +33,10 @@ def told_of(option: str, path: str, advice: str) -> Generator[None, None, None]:
         raise HarnessError(f"{option}: {path}: {error.strerror or error}; {advice}") from error
 
 
-def said_of(error: OSError) -> str:
-    """Return what the system refused, and for which file."""
+def said_of(error: Exception) -> str:
+    """Return what an error says to a person: what the system refused and for which file, without its number."""
+    if not isinstance(error, OSError):
+        return str(error)
     reason = error.strerror or str(error)
     return f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
 

@@ -318,12 +318,13 @@ def _unfit(config: pytest.Config) -> str | None:
     settings = config.stash[SETTINGS]
     if settings.orchestrator is None or config.getoption("collectonly"):
         return None
+    from harness.outputs import said_of
     from harness.sut.introduce import introduce
 
     try:
         introduce(settings)
     except (Finding, HarnessError, OSError) as error:
-        return f"--orchestrator {settings.orchestrator}: {error}"
+        return f"--orchestrator {settings.orchestrator}: {said_of(error)}"
     return None
 
 

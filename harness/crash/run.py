@@ -13,6 +13,7 @@ from harness.crash.stage import Stage
 from harness.crash.states import AGAIN, AT, BEGIN, DONE, FAILED, LATER, RESTART
 from harness.deadline import until
 from harness.errors import Finding, HarnessError, Unavailable
+from harness.outputs import said_of
 from harness.platform import interrupts_held
 from harness.witness.processes import described
 
@@ -90,7 +91,7 @@ def _tried(bench: Bench, allowed: Allowed, cell: Cell, call: Call | None) -> Res
             found = find(bench, cell) if cell.is_call and call is None else call
             stage = Stage(bench, scene(cell.scene), str(cell))
         except (Finding, OSError) as error:
-            result.violation = str(error)
+            result.violation = said_of(error)
             return result
         if not _once(stage, allowed, cell, found, result):
             return result
@@ -108,7 +109,7 @@ def _once(stage: Stage, allowed: Allowed, cell: Cell, call: Call | None, result:
         stage.discard()
         raise
     except (Finding, HarnessError, OSError) as error:
-        result.violation = str(error)
+        result.violation = said_of(error)
     except BaseException:
         stage.discard()
         raise

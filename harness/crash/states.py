@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from harness.errors import Finding, HarnessError
+from harness.outputs import said_of
 from harness.sut.protocol import mapping, words
 
 if TYPE_CHECKING:
@@ -152,7 +153,9 @@ class Allowed:
         try:
             with open(path, encoding="utf-8") as file:
                 self._scenes = {name: mapping(steps) for name, steps in mapping(json.load(file)).items()}
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise HarnessError(said_of(error)) from error
+        except ValueError as error:
             raise HarnessError(f"{path}: {error}") from error
 
     def scenes(self) -> list[str]:

@@ -169,7 +169,7 @@ def _begin(task: Task) -> None:
         _worker.sweep = task.open(_worker.stack)
     except (HarnessError, OSError) as error:
         # What is raised here would be printed by each worker, and be lost to whoever waits for them.
-        _worker.fault = outputs.said_of(error) if isinstance(error, OSError) else str(error)
+        _worker.fault = outputs.said_of(error)
 
 
 def _interrupted(_number: int, _frame: object) -> None:

@@ -104,7 +104,8 @@ def unlisted(known: Sequence[Mutant], tree: str) -> list[str]:
         with open(path, encoding="utf-8") as file:
             listed: dict[str, list[str]] = json.load(file)["noticedBy"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HarnessError(f"{path}: {error}; --update-baseline writes it") from error
+        told = error.strerror if isinstance(error, OSError) else error
+        raise HarnessError(f"{path}: {told}; --update-baseline writes it") from error
     found = {mutant.name: list(mutant.noticed_by) for mutant in known}
     lines = [f"{name}: not in {path}" for name in found if name not in listed]
     lines += [f"{name}: in {path}, and there is no such patch" for name in listed if name not in found]

@@ -79,3 +79,16 @@ def test_a_place_that_can_be_is_left_as_it_was(tmp_path: Path, monkeypatch: pyte
     assert os.listdir("nvx-0123abcd") == ["used"]
     with pytest.raises(HarnessError, match="sockets are made below it"):
         require_runs(os.path.join("a" * (LONGEST_RUNS + 1), "nvx-0123abcd"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its places are Linux's")
+@pytest.mark.parametrize("variable", ["NVX_HARNESS_CACHE", "XDG_CACHE_HOME"])
+def test_a_cache_that_can_not_be_is_named_by_its_variable(variable: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "NVX_HARNESS_CACHE"}
+    command = [sys.executable, "-m", "harness", "setup", "qemu", "--no-install"]
+    done = subprocess.run(
+        command, env={**environment, variable: "/dev/null"}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {variable}: /dev/null")
+    assert done.stderr.endswith("Not a directory; name a directory that can be written\n")
