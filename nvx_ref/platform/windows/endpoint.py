@@ -39,19 +39,24 @@ _CHUNK = 1 << 16
 
 
 def choose(directory: str) -> str:
-    """Return a fresh endpoint: names of pipes aren't files, so the sandbox' directory plays no part.
+    """Return a fresh endpoint. Names of pipes aren't files; this one tells for which directory it was chosen.
 
     Args:
         directory: The directory's absolute path.
     """
-    del directory
-    return PREFIX + os.urandom(16).hex()
+    return PREFIX + os.urandom(8).hex() + _place(directory)
 
 
 def is_elsewhere(endpoint: str, directory: str) -> bool:
-    """Return False: the name of a pipe doesn't say for which directory it was chosen."""
-    del endpoint, directory
-    return False
+    """Tell whether an endpoint was chosen for another directory."""
+    return not endpoint.endswith(_place(directory))
+
+
+def _place(directory: str) -> str:
+    from hashlib import sha256  # noqa: PLC0415 - loaded for launches and looks at them alone
+
+    path = os.path.normcase(os.path.abspath(directory))
+    return sha256(path.encode("utf-16-le", "surrogatepass")).hexdigest()[:16]
 
 
 def connect(endpoint: str, deadline: Deadline, *, alive: Callable[[], bool]) -> Connection:

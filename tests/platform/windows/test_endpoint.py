@@ -52,6 +52,11 @@ def test_an_endpoint_is_fresh_and_one_that_openvmm_takes(name: str) -> None:
     assert endpoint.choose("C:\\anywhere") != name
 
 
+def test_an_endpoint_tells_for_which_directory_it_was_chosen(name: str) -> None:
+    assert not endpoint.is_elsewhere(name, "c:/ANYWHERE/")
+    assert endpoint.is_elsewhere(name, "C:\\anywhere else")
+
+
 def test_bytes_go_both_ways(pair: Pair) -> None:
     connection, server = pair
     connection.send(b"hello", soon())
