@@ -15,8 +15,8 @@ wine.only_windows()
 
 from harness import python
 from harness.goldens import Goldens
-from harness.platform import OWN_GOLDENS
 from harness.removing import remove_tree
+from harness.settings import own_goldens
 from harness.witness import host
 from harness.witness.jobs import PREFIX, Net
 from tests.harness.stubs import SOON
@@ -99,7 +99,7 @@ def test_what_a_test_leaves_behind_is_caught_ended_and_told(
         assert pin is None or pin.wait(SOON(60))
         assert Path(evidence, "survivors", f"{number}.txt").is_file()
     goldens = Goldens(
-        str(pytestconfig.rootpath / "goldens"), update=pytestconfig.getoption("update_goldens"), system=OWN_GOLDENS
+        str(pytestconfig.rootpath / "goldens"), update=pytestconfig.getoption("update_goldens"), own=own_goldens()
     )
     for what, lines in failures(text).items():
         goldens.check(f"harness/failures/{what}.txt", lines)
