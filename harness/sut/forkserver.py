@@ -36,6 +36,9 @@ STREAMS = 3
 
 PRELOADED = (
     "encodings.utf_16_le",
+    "nvx_ref.images.erofs",
+    "nvx_ref.images.ext4",
+    "nvx_ref.images.gpt",
     "nvx_ref.nvxc",
     "selectors",
     "signal",
@@ -44,7 +47,7 @@ PRELOADED = (
     "warnings",
     "weakref",
 )
-"""What the reference imports at its first launch: imported by the template, so that no cell meets it."""
+"""What the reference imports when it first needs it: imported by the template, so that no cell meets it."""
 
 BODY = "from harness.sut.forkserver import serve\n\nserve({control})\n"
 
