@@ -13,6 +13,8 @@ from harness import outputs
 from harness.errors import HarnessError
 from tests.harness.test_sweep import can_mount
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its commands are begun by an exec, under limits")
+
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = ["sweep", "--scene", "deprovision", "--group", "steps", "--report"]
 COMMANDS = [
@@ -55,7 +57,6 @@ def test_what_can_not_be_written_is_refused_before_anything_begins(
     assert sorted(os.listdir(tmp_path)) == sorted({f"directory{ending}", *([full.name] if full.is_symlink() else [])})
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Linux's")
 @pytest.mark.parametrize(("arguments", "option", "status"), COMMANDS)
 def test_no_space_is_known_before_the_work(tmp_path: Path, arguments: list[str], option: str, status: int) -> None:
     path = tmp_path / "out.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -41,6 +42,7 @@ for line in sys.stdin:
     sys.stdin.read()
 """
 FOREVER = 3600
+signals = pytest.mark.skipif(sys.platform == "win32", reason="no process is ended by a signal there")
 
 
 def blind(world: World, *words: str, reaps: bool) -> Started:
@@ -84,6 +86,7 @@ def test_a_start_that_fails_before_its_spawn_is_not_waited_for(world: World) -> 
         world.channel.wait_paused("before_bind", world.soon(FOREVER))
 
 
+@signals
 def test_a_vmm_that_dies_during_its_stop_is_not_waited_for(world: World) -> None:
     box, program = Sandbox(world, upper=RAMFS), world.orchestrator()
     world.vmm.configure(knobs={"crash_at": {"before_stopped": signal.SIGABRT}})
@@ -122,6 +125,7 @@ def test_none_where_one_must_be_is_a_finding(world: World) -> None:
         world.processes.worker("start")
 
 
+@signals
 @pytest.mark.parametrize(("ending", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", -9)])
 def test_the_status_of_a_child_is_told_while_nobody_has_taken_it(ending: str, status: int) -> None:
     code = f"import os, sys\nsys.stdin.read()\n{ending}"
