@@ -63,6 +63,7 @@ PATTERNS = (
     ),
     (re.compile(r"(evidence/\S+)-[0-9a-f]{4}"), r"\1-<ID>"),
     (re.compile(r"\bx[0-9a-f]{16}\b"), "x<TOKEN>"),
+    (re.compile(r"^VMM: +", re.MULTILINE), "VMM: "),
     (re.compile(r"^[_=-]{3,}(.*?)[_=-]*$", re.MULTILINE), r"___\1"),
 )
 
