@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import msvcrt
 import os
 import re
 import subprocess
@@ -16,6 +15,8 @@ import pytest
 import wine
 
 wine.only_windows()
+
+import msvcrt
 
 from harness import python
 from harness.removing import remove_tree
