@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
+from harness import stale
 from harness.backends import load
 from harness.errors import Late
+from harness.removing import remove_tree
 from harness.sandbox import Sandbox
 from harness.settings import Settings, session_directory
 from harness.world import World
 from nvx_ref.platform import endpoint
 from system import as_inherited, start_with
-
-
-def remove_read_only(remove: Callable[[str], object], path: str, _: object) -> None:
-    """Remove a file that is only to be read, which keeps its name on Windows."""
-    os.chmod(path, 0o600)
-    remove(path)
 
 
 @pytest.fixture
@@ -30,7 +26,9 @@ def world() -> Iterator[World]:
     made = World(settings, load(settings), label="control")
     yield made
     left = made.close()
-    shutil.rmtree(settings.directory, onerror=remove_read_only)
+    # A directory that its run still holds can't be removed on Windows.
+    stale.release(settings.directory)
+    remove_tree(settings.directory)
     assert left == ""
 
 
