@@ -87,7 +87,20 @@ def begin(host: Host) -> dict[int, int]:
     host.ask(EXEC, BEGUN)
     frame = host.frame()
     assert frame.kind == STDOUT
-    return pins([int(word) for word in frame.payload.split()])
+    *both, agent = [int(word) for word in frame.payload.split()]
+    for pid in both:
+        wait_until_it_sleeps(pid)
+    return pins([*both, agent])
+
+
+def wait_until_it_sleeps(pid: int) -> None:
+    """Wait for a shell's exec: until it is over, descriptors go and the environment isn't there yet."""
+    for _ in range(2000):
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            if file.read().split(b"\0")[0].endswith(b"sleep"):
+                return
+        select.select([], [], [], 0.01)
+    pytest.fail(f"process {pid} never became its program")
 
 
 def test_a_stop_ends_the_machine_with_its_report(stand: Stand) -> None:
