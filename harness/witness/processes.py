@@ -112,9 +112,11 @@ class Processes:
         claims = self._claims(found)
         table = {pid: self._host.arguments(pid) for pid in found}
         vmms = {pid for pid, arguments in table.items() if self._needle in arguments or pid in claims}
+        # One that is ending has no arguments any more while its worker still has the log.
+        parents = vmms | {one.pin.pid for one in self._seen.values() if one.is_vmm and not one.pin.has_exited()}
         for pid in vmms:
             reason = "launcher" if self._needle in table[pid] else "claim"
-            below = found[pid].parent in vmms
+            below = found[pid].parent in parents
             self._note(found[pid], table[pid], reason, *(["child of a VMM"] if below else []))
         for pid, arguments in table.items():
             if any(self._token in word for word in arguments):

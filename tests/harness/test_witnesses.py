@@ -6,6 +6,8 @@ import fcntl
 import os
 import secrets
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 from harness import python
 from harness.channel import Channel
 from harness.errors import Finding, HarnessError, Late
-from harness.witness.contract import Stat
+from harness.witness.contract import Pin, Stat
 from harness.witness.evidence import REDACTED, Evidence, listing
 from harness.witness.linux import LinuxHost
 from harness.witness.processes import Processes, claim_is_held
@@ -111,6 +113,55 @@ def test_a_vmm_without_the_launcher_is_found_by_the_claim_on_its_log(processes: 
         assert (found.pin.pid, "claim" in found.reasons) == (vmm.pid, True)
         assert claim_is_held(host(), str(log), SOON(0.05))
     assert not claim_is_held(host(), str(log), SOON(1))
+
+
+WORKER = """
+import fcntl, os, signal, subprocess, sys
+log = os.open(sys.argv[2], os.O_RDWR)
+fcntl.flock(log, fcntl.LOCK_EX)
+worker = subprocess.Popen(["/bin/sleep", "60"], pass_fds=[log])
+os.close(log)
+print(worker.pid, flush=True)
+sys.stdin.read()
+worker.kill()
+worker.wait()
+"""
+
+
+def test_the_worker_of_a_vmm_that_is_ending_is_no_second_vmm(tmp_path: Path, launcher: str, token: str) -> None:
+    """At its end a process has lost its arguments before its exit can be seen."""
+
+    class Ending(LinuxHost):
+        ending = -1
+
+        def arguments(self, pid: int) -> list[str]:
+            return [] if pid == self.ending else super().arguments(pid)
+
+    (tmp_path / "s" / "box").mkdir(parents=True)
+    log = tmp_path / "s" / "box" / "openvmm.log"
+    log.touch()
+    ending = Ending()
+    processes = Processes(ending, needle=launcher, token=token, root=str(tmp_path / "s"))
+    vmm = subprocess.Popen(
+        [sys.executable, "-c", WORKER, launcher, str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert vmm.stdin is not None
+    assert vmm.stdout is not None
+    worker = int(vmm.stdout.readline())
+    processes.said(vmm.pid, pinned(ending, vmm.pid), "token")
+    ending.ending = vmm.pid
+    alive = {one.pin.pid: one.is_vmm for one in processes.look()}
+    vmm.stdin.close()
+    vmm.stdout.close()
+    assert vmm.wait(20) == 0
+    processes.close()
+    assert alive == {vmm.pid: True, worker: False}
+
+
+def pinned(host: LinuxHost, pid: int) -> Pin:
+    pin = host.pin(pid)
+    assert pin is not None
+    return pin
 
 
 def test_a_look_at_a_claim_is_repeated(tmp_path: Path) -> None:
