@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 if TYPE_CHECKING:
     import os
@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harness.deadline import Deadline
+
+
+class Given(TypedDict, total=False):
+    """What a process of the test's is started with; the names are Popen's."""
+
+    stdin: int
+    stdout: int | IO[bytes]
+    stderr: int | IO[bytes]
+    cwd: str
+    env: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +131,8 @@ class Host(Protocol):
         """Have every descendant whose parent ends come to this process, or into the net of what it starts."""
         ...
 
-    def start(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: int | None = None,
-        stdout: int | IO[bytes] | None = None,
-        stderr: int | IO[bytes] | None = None,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-    ) -> subprocess.Popen[bytes]:
-        """Start a process of the test's, within its net from its first instruction; the arguments are Popen's."""
+    def start(self, command: Sequence[str], **given: Unpack[Given]) -> subprocess.Popen[bytes]:
+        """Start a process of the test's, within its net from its first instruction."""
         ...
 
     def adopted(self, table: Sequence[Stat]) -> set[int]:

@@ -11,7 +11,7 @@ import os
 import secrets
 import subprocess
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
@@ -20,7 +20,7 @@ from harness.errors import HarnessError  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.witness.contract import Stat
+    from harness.witness.contract import Given, Stat
 
 PREFIX = "nvx-test-"
 """What the name of a test's job begins with, for whoever looks on from outside."""
@@ -72,24 +72,13 @@ class Net:
         if not _kernel32.SetInformationJobObject(self._job, _EXTENDED, raw, _LIMITS_SIZE):
             raise HarnessError(f"the test's job can't be made: {ctypes.WinError(ctypes.get_last_error())}")
 
-    def start(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: int | None = None,
-        stdout: int | IO[bytes] | None = None,
-        stderr: int | IO[bytes] | None = None,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-    ) -> subprocess.Popen[bytes]:
+    def start(self, command: Sequence[str], **given: Unpack[Given]) -> subprocess.Popen[bytes]:
         """Start a process that stands still until it is in the job.
 
         Raises:
             HarnessError: It can't be put there; it was ended.
         """
-        child = subprocess.Popen(
-            list(command), stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, creationflags=_SUSPENDED
-        )
+        child = subprocess.Popen(list(command), **given, creationflags=_SUSPENDED)
         # As long as the child isn't let go of, its number is its own.
         process = _kernel32.OpenProcess(_PUT, False, child.pid)
         try:

@@ -12,12 +12,12 @@ import struct
 import subprocess
 import sys
 import time
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from harness.deadline import Clock, until
 from harness.errors import HarnessError
 from harness.platform import owner_of
-from harness.witness.contract import Descriptor, Stat
+from harness.witness.contract import Descriptor, Given, Stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -119,18 +119,9 @@ class LinuxHost:
         if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise HarnessError(f"can't become a subreaper: {os.strerror(ctypes.get_errno())}")
 
-    def start(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: int | None = None,
-        stdout: int | IO[bytes] | None = None,
-        stderr: int | IO[bytes] | None = None,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-    ) -> subprocess.Popen[bytes]:
+    def start(self, command: Sequence[str], **given: Unpack[Given]) -> subprocess.Popen[bytes]:
         """Start it: all that it leaves is adopted."""
-        return subprocess.Popen(list(command), stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
+        return subprocess.Popen(list(command), **given)
 
     def adopted(self, table: Sequence[Stat]) -> set[int]:
         """Tell them by their parent."""

@@ -6,7 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
@@ -14,7 +14,7 @@ import msvcrt  # noqa: E402
 
 from harness.errors import HarnessError  # noqa: E402
 from harness.witness import access  # noqa: E402
-from harness.witness.contract import Descriptor, Stat  # noqa: E402
+from harness.witness.contract import Descriptor, Given, Stat  # noqa: E402
 from harness.witness.handles import Opened  # noqa: E402
 from harness.witness.jobs import Net  # noqa: E402
 
@@ -166,21 +166,12 @@ class WindowsHost:
         """Put into a job whatever is started from now on."""
         self._catches = True
 
-    def start(
-        self,
-        command: Sequence[str],
-        *,
-        stdin: int | None = None,
-        stdout: int | IO[bytes] | None = None,
-        stderr: int | IO[bytes] | None = None,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-    ) -> subprocess.Popen[bytes]:
+    def start(self, command: Sequence[str], **given: Unpack[Given]) -> subprocess.Popen[bytes]:
         """Start it in the test's job."""
         if not self._catches:
-            return subprocess.Popen(list(command), stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
+            return subprocess.Popen(list(command), **given)
         self._net = self._net or Net()
-        return self._net.start(command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
+        return self._net.start(command, **given)
 
     def adopted(self, table: Sequence[Stat]) -> set[int]:
         """Tell them by the job, and this process's own children by their parent."""
