@@ -20,6 +20,11 @@ SEEDED = {
         "    journal = store.journal()\n",
         "    store.directory.remove(names.JOURNAL)\n    journal = store.journal()\n",
     ),
+    "exited is called live": (
+        "nvx_ref/verdicts.py",
+        '        return Status("exited", "its VM has exited")\n',
+        '        return Status("live")\n',
+    ),
 }
 """File, text, and what takes its place."""
 

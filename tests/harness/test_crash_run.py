@@ -113,6 +113,19 @@ def test_a_state_that_the_golden_does_not_allow_fails(tmp_path: Path) -> None:
     assert "then reattach: expected (live: config lock), found (exited: config lock log)" in restart.violation
 
 
+def test_a_vmm_that_was_told_to_end_is_no_excuse_for_calling_it_live(tmp_path: Path) -> None:
+    """It may end between a verdict and the look at it, but must have run when the verdict was asked for."""
+    golden = json.loads(Path(golden_path(None)).read_text())
+    golden["stop"]["stop.exited"]["restart"] = ["live: config lock log outcome"]
+    (tmp_path / "golden").mkdir()
+    (tmp_path / "golden" / "allowed_states.json").write_text(json.dumps(golden))
+    liar = faulty("exited is called live", tmp_path)
+    with sweeping(golden=tmp_path / "golden", orchestrator=liar, timeout_scale=0.2) as sweep:
+        result = sweep.replay(parse("stop/exit/stop.exited#1"))
+    assert result.fired
+    assert "then reattach: expected a VMM alive, as the verdict says, found none" in result.violation
+
+
 def test_a_process_that_was_touched_although_it_has_nothing_to_do_with_it_fails() -> None:
     with sweeping() as sweep:
         bystander = sweep._bench.bystander
