@@ -40,8 +40,7 @@ def find(host: Host | None = None, root: str | None = None) -> list[str]:
     for path in sessions(place):
         found += [f"mount {point}" for point in system.mounts(path)]
         found += [f"socket {socket}" for socket in system.sockets(path)]
-        rest = [name for name in sorted(os.listdir(path)) if name != EVIDENCE]
-        found += [f"state {os.path.join(path, name)}" for name in rest]
+        found += [f"state {os.path.join(path, name)}" for name in _names(path) if name != EVIDENCE]
     return found + [f"pipe {name}" for name in left_pipes()]
 
 
@@ -82,8 +81,15 @@ def keep(target: str, root: str | None = None) -> int:
 
 
 def _all_sessions(root: str) -> list[str]:
-    there = os.listdir(root) if os.path.isdir(root) else []
-    return sorted(os.path.join(root, name) for name in there if SESSION.fullmatch(name))
+    return [os.path.join(root, name) for name in _names(root) if SESSION.fullmatch(name)]
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except FileNotFoundError:
+        # A run has ended meanwhile, or there was none.
+        return []
 
 
 def _processes(host: Host, root: str) -> list[tuple[int, str]]:

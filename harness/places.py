@@ -7,7 +7,7 @@ import os
 
 from harness import stale
 from harness.leftovers import EVIDENCE
-from harness.removing import remove_all
+from harness.removing import remove_all, remove_empty
 
 _numbers = itertools.count()
 
@@ -32,9 +32,8 @@ def shown(value: object) -> str:
 
 
 def clear(session: str) -> None:
-    """Let go of a run's directory, and remove it but for the evidence in it."""
+    """Let go of a run's directory when no process of the run is left, and remove it but for the evidence in it."""
     stale.release(session)
     if os.path.isdir(session):
         remove_all(session, but=frozenset({EVIDENCE}))
-        if not os.listdir(session):
-            os.rmdir(session)
+        remove_empty(session)

@@ -31,6 +31,14 @@ def remove_all(directory: str, *, but: frozenset[str]) -> None:
             shutil.rmtree(os.path.join(directory, name), onerror=_if_possible)
 
 
+def remove_empty(directory: str) -> None:
+    """Remove a directory with the directories right below it, each only if nothing is in it."""
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            os.rmdir(os.path.join(directory, name))
+        os.rmdir(directory)
+
+
 def _again(function: Callable[[str], object], path: str, _error: object = None) -> None:
     os.chmod(path, 0o700)
     function(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.errors import HarnessError
@@ -66,7 +65,9 @@ def runs_directory() -> str:
 
 
 def require_runs(session: str) -> None:
-    """Make a run's directory, which says whether runs can keep their files where they are told to.
+    """Make a directory beside a run's own, which says whether runs can keep their files where they are told to.
+
+    The run's own isn't touched: another process of the run may be on its way into it.
 
     Raises:
         HarnessError: They can't: the path is too long for the sockets below it, or can't be written.
@@ -76,10 +77,10 @@ def require_runs(session: str) -> None:
     if len(os.fsencode(place)) > LONGEST_RUNS:
         raise HarnessError(f"{named}: {place}: sockets are made below it; name a path of at most {LONGEST_RUNS} bytes")
     try:
-        os.makedirs(session, mode=0o700, exist_ok=True)
-        with suppress(OSError):
-            # Another process of the run may be in there by now.
-            os.rmdir(session)
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        trial = _new_directory(place)
+        os.mkdir(trial, 0o700)
+        os.rmdir(trial)
         free = shutil.disk_usage(place).free
     except OSError as error:
         raise HarnessError(f"{named}: {place}: {error.strerror}; name a directory that can be written") from error
@@ -90,7 +91,11 @@ def require_runs(session: str) -> None:
 
 def session_directory() -> str:
     """Return the name of a directory that nobody has, for all the files of one run."""
-    return os.path.join(runs_directory(), f"nvx-{os.urandom(4).hex()}")
+    return _new_directory(runs_directory())
+
+
+def _new_directory(place: str) -> str:
+    return os.path.join(place, f"nvx-{os.urandom(4).hex()}")
 
 
 def own_goldens(backend: str = "fake") -> tuple[str, ...]:

@@ -7,12 +7,11 @@ the process, however that ends. A directory without one is of unknown age and or
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from harness import leftovers, witness
 from harness.platform import hold_directory, is_own_directory, take_directory
-from harness.removing import remove_all
+from harness.removing import remove_all, remove_empty
 from harness.settings import runs_directory
 
 if TYPE_CHECKING:
@@ -20,14 +19,29 @@ if TYPE_CHECKING:
 
 OWNED = ".owned"
 
+ATTEMPTS = 20
+"""How often a run's directory is made again: each run that begins meanwhile can take it away once."""
+
 _held: dict[str, int] = {}
 
 
 def claim(session: str) -> None:
-    """Make a run's directory, if it isn't there yet, and hold it for as long as this process lives."""
-    os.makedirs(os.path.join(session, OWNED), mode=0o700, exist_ok=True)
-    if session not in _held and (held := hold_directory(os.path.join(session, OWNED))) is not None:
-        _held[session] = held
+    """Make a run's directory, if it isn't there yet, and hold it for as long as this process lives.
+
+    Raises:
+        OSError: It can't be made or held.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            os.makedirs(os.path.join(session, OWNED), mode=0o700, exist_ok=True)
+            if session not in _held and (held := hold_directory(os.path.join(session, OWNED))) is not None:
+                _held[session] = held
+        except OSError:
+            # Until it is held it looks like a killed run's, and another run that begins now may sweep it.
+            if not left:
+                raise
+        else:
+            return
 
 
 def release(session: str) -> None:
@@ -66,9 +80,7 @@ def _sweep(path: str, host: Host) -> bool:
     finally:
         # Where a directory goes only with the last handle of it, this one is that.
         os.close(held)
-    with suppress(OSError):
-        if not os.listdir(path):
-            os.rmdir(path)
+    remove_empty(path)
     return True
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -203,17 +204,29 @@ def open_terminal(world: World, command: Sequence[str]) -> Terminal:
 
 
 def is_own_directory(path: str) -> bool:
-    """Tell whether a path is a directory of this user."""
-    status = os.lstat(path)
+    """Tell whether a path is a directory of this user; one that has gone is nobody's."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def hold_directory(path: str) -> int | None:
-    """Take a directory's shared lock for as long as the descriptor is open; None where there are no such locks."""
+    """Take a directory's shared lock for as long as the descriptor is open; None where there are no such locks.
+
+    Raises:
+        OSError: It isn't there, or was removed while its lock was waited for.
+    """
     import fcntl
 
     held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(held, fcntl.LOCK_SH)
+    try:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        _require_same(held, path)
+    except BaseException:
+        os.close(held)
+        raise
     return held
 
 
@@ -227,7 +240,14 @@ def take_directory(path: str) -> int | None:
         return None
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _require_same(held, path)
     except OSError:
         os.close(held)
         return None
     return held
+
+
+def _require_same(held: int, path: str) -> None:
+    # Whoever had it alone before may have removed it, and somebody else made another of that name.
+    if not os.path.samestat(os.fstat(held), os.stat(path)):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -202,14 +202,17 @@ def open_terminal(world: World, command: Sequence[str]) -> Terminal:
 
 
 def is_own_directory(path: str) -> bool:
-    """Tell whether a path is a directory, and no link or junction, of this user."""
+    """Tell whether a path is a directory, and no link or junction, of this user; one that has gone is nobody's."""
     import stat
 
     from harness.witness.access import owned
 
-    status = os.lstat(path)
-    is_link = status.st_file_attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT
-    return stat.S_ISDIR(status.st_mode) and not is_link and owned(path)
+    try:
+        status = os.lstat(path)
+        is_link = status.st_file_attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT
+        return stat.S_ISDIR(status.st_mode) and not is_link and owned(path)
+    except FileNotFoundError:
+        return False
 
 
 def hold_directory(path: str) -> int | None:

@@ -7,7 +7,6 @@ place where a secret could get out, and one test for it.
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import shutil
 import stat
@@ -75,10 +74,8 @@ class Evidence:
         return path
 
     def remove(self) -> None:
-        """Remove all that was kept, which nobody needs."""
+        """Remove all that was kept, which nobody needs. What is around it is the run's: others may be at it."""
         shutil.rmtree(self.directory, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.dirname(self.directory))
 
     def keep_files(self, label: str, directories: Iterable[str]) -> None:
         """Keep the listings of directories and the content of their small regular files, secrets aside."""

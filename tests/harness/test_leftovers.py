@@ -96,7 +96,7 @@ def test_what_other_users_have_is_named_and_not_counted(root: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=65534, group=65534) as child:
         assert child.stdout is not None
         assert child.stdout.read(2) == b"up"
-        found, others = leftovers.find(witness.host(), str(root)), leftovers.others(witness.host(), str(root))
+        found, others = found_of(root), leftovers.others(witness.host(), str(root))
         child.communicate()
     assert found == [f"state {own}/77.0"]
     (line,) = others

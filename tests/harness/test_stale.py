@@ -7,13 +7,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from harness import python, stale
+from harness import places, python, stale
 from harness.deadline import until
 from harness.platform import short_root
+from harness.settings import require_runs
+from harness.witness.evidence import Evidence
 from tests.harness.stubs import SOON
 
 pytest_plugins = ["pytester"]
@@ -24,6 +27,15 @@ stale.claim(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
 """
+
+SWEEPS = """
+import select
+from harness import stale
+print("up", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    stale.sweep(sys.argv[1])
+"""
+ROUNDS = 400
 
 
 @pytest.fixture
@@ -45,16 +57,72 @@ def left(root: Path, *names: str) -> Path:
 @pytest.mark.case("T62")
 def test_what_a_dead_run_left_is_removed_but_its_evidence(root: Path) -> None:
     path = left(root, "77.0", "a77", "evidence")
+    (path / "evidence" / "figures.txt").touch()
     assert stale.sweep(str(root)) == [str(path)]
     assert sorted(entry.name for entry in path.iterdir()) == ["evidence"]
-    (path / "evidence").rmdir()
     assert stale.sweep(str(root)) == []
 
 
-def test_without_evidence_nothing_stays(root: Path) -> None:
-    path = left(root, "77.0")
+@pytest.mark.parametrize("empty", [[], ["evidence"]], ids=["none", "empty"])
+def test_without_evidence_nothing_stays(root: Path, empty: list[str]) -> None:
+    path = left(root, "77.0", *empty)
     stale.sweep(str(root))
     assert not path.exists()
+
+
+def test_a_run_that_begins_while_others_sweep_has_its_directory(root: Path) -> None:
+    """Between being made and being held a directory looks like a killed run's."""
+    script = python.write_script(str(root / "sweeps.py"), packages=("harness",), body=SWEEPS)
+    command = [*script, str(root)]
+    sweepers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        assert [sweeper.stdout and sweeper.stdout.readline().strip() for sweeper in sweepers] == [b"up", b"up"]
+        for number in range(ROUNDS):
+            path = root / f"nvx-{number:08x}"
+            stale.claim(str(path))
+            (path / "77.0").mkdir()
+            assert all(sweeper.poll() is None for sweeper in sweepers)
+            (path / "77.0").rmdir()
+            stale.release(str(path))
+    finally:
+        for sweeper in sweepers:
+            sweeper.communicate()
+    assert [sweeper.returncode for sweeper in sweepers] == [0, 0]
+
+
+def test_a_world_that_ends_leaves_its_neighbours_their_directory(root: Path) -> None:
+    """Tests of one run share a directory for what they keep, whichever of them ends first."""
+    session = root / "nvx-0123abcd"
+
+    def keeps(name: str) -> None:
+        for _ in range(ROUNDS):
+            evidence = Evidence(str(session / "evidence" / name), root=str(root / "s"))
+            evidence.keep("figures.txt", name)
+            evidence.remove()
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(keeps, name) for name in ("one", "two")]:
+            done.result()
+    stale.claim(str(session))
+    places.clear(str(session))
+    assert not session.exists()
+
+
+def test_a_trial_of_the_place_leaves_a_run_on_its_way_in_alone(root: Path) -> None:
+    """Each process of a run tries the place where runs are, while others make their directory there."""
+    session = root / "nvx-0123abcd"
+
+    def tries() -> None:
+        for _ in range(ROUNDS):
+            require_runs(str(session))
+
+    with ThreadPoolExecutor(1) as threads:
+        trying = threads.submit(tries)
+        while not trying.done():
+            os.makedirs(session / ".owned", exist_ok=True)
+            (session / ".owned").rmdir()
+            session.rmdir()
+        trying.result()
 
 
 def test_a_run_with_one_process_alive_is_left_alone_and_swept_after_its_death(root: Path) -> None:
