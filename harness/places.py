@@ -36,4 +36,5 @@ def clear(session: str) -> None:
     stale.release(session)
     if os.path.isdir(session):
         remove_all(session, but=frozenset({EVIDENCE}))
+        remove_empty(os.path.join(session, EVIDENCE))
         remove_empty(session)

@@ -32,10 +32,8 @@ def remove_all(directory: str, *, but: frozenset[str]) -> None:
 
 
 def remove_empty(directory: str) -> None:
-    """Remove a directory with the directories right below it, each only if nothing is in it."""
+    """Remove a directory if it is there and nothing is in it."""
     with suppress(OSError):
-        for name in os.listdir(directory):
-            os.rmdir(os.path.join(directory, name))
         os.rmdir(directory)
 
 

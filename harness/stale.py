@@ -73,6 +73,7 @@ def _sweep(path: str, host: Host) -> bool:
         if host.mounts(path) or _inhabited(path, host):
             return False
         remove_all(path, but=frozenset({leftovers.EVIDENCE, OWNED}))
+        remove_empty(os.path.join(path, leftovers.EVIDENCE))
         os.rmdir(os.path.join(path, OWNED))
     except OSError:
         # Somebody came in at this moment.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import python, witness
+from harness import leftovers, python, witness
 from harness.deadline import Clock
 from harness.witness.contract import Host
 
@@ -75,3 +75,9 @@ def orchestrator_script(tmp_path: Path) -> list[str]:
 
 def descriptors_open() -> int:
     return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+
+def found_of(root: Path) -> list[str]:
+    """Look, and leave out what runs elsewhere: others may run an OpenVMM of their own meanwhile."""
+    found = leftovers.find(witness.host(), str(root))
+    return [line for line in found if not line.startswith("process ") or str(root) in line]

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import leftovers, python, witness
+from harness import python
 from harness.deadline import until
 from harness.platform import short_root
 from harness.settings import RUNS
-from tests.harness.stubs import SOON
+from tests.harness.stubs import SOON, found_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl-C takes a console there")
 
@@ -67,7 +67,7 @@ class Command:
         out, errors = self.child.communicate(timeout=60)
         assert (self.child.returncode, out) == (130, "")
         assert errors.split() == ["Interrupted"]
-        assert until(lambda: leftovers.find(witness.host(), str(self.runs)) == [], SOON(10))
+        assert until(lambda: found_of(self.runs) == [], SOON(10))
         assert os.listdir(self.runs) == []
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness import leftovers, python, witness
+from tests.harness.stubs import found_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its leaks are planted with Linux's means")
 
@@ -28,12 +29,6 @@ def session(root: Path) -> Path:
     path = root / "nvx-0123abcd"
     path.mkdir()
     return path
-
-
-def found_of(root: Path) -> list[str]:
-    """Look, and leave out what runs elsewhere: others may run an OpenVMM of their own meanwhile."""
-    found = leftovers.find(witness.host(), str(root))
-    return [line for line in found if not line.startswith("process ") or str(root) in line]
 
 
 def test_nothing_is_left_by_a_run_that_left_only_evidence(root: Path) -> None:
