@@ -29,10 +29,10 @@ sys.stdin.read()
 """
 
 SWEEPS = """
-import select
+import os
 from harness import stale
 print("up", flush=True)
-while not select.select([sys.stdin], [], [], 0)[0]:
+while not os.path.exists(sys.argv[2]):
     stale.sweep(sys.argv[1])
 """
 ROUNDS = 400
@@ -73,8 +73,8 @@ def test_without_evidence_nothing_stays(root: Path, empty: list[str]) -> None:
 def test_a_run_that_begins_while_others_sweep_has_its_directory(root: Path) -> None:
     """Between being made and being held a directory looks like a killed run's."""
     script = python.write_script(str(root / "sweeps.py"), packages=("harness",), body=SWEEPS)
-    command = [*script, str(root)]
-    sweepers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    command = [*script, str(root), str(root / "enough")]
+    sweepers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
     try:
         assert [sweeper.stdout and sweeper.stdout.readline().strip() for sweeper in sweepers] == [b"up", b"up"]
         for number in range(ROUNDS):
@@ -85,6 +85,7 @@ def test_a_run_that_begins_while_others_sweep_has_its_directory(root: Path) -> N
             (path / "77.0").rmdir()
             stale.release(str(path))
     finally:
+        (root / "enough").touch()
         for sweeper in sweepers:
             sweeper.communicate()
     assert [sweeper.returncode for sweeper in sweepers] == [0, 0]
