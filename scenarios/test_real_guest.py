@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from harness.backends.contract import KNOB, LINUX, WORKER
+from harness.backends.contract import EVIDENCE, KNOB, LINUX, WORKER
 from harness.sandbox import EXT4, RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.witness import ext4
@@ -152,6 +152,34 @@ def test_a_guest_that_dies_or_hangs_when_it_is_to_stop_is_ended_by_force_alone(w
     world.expect("the forced stop", expected="forced", found=forced.result.get("outcome"))
     world.processes.none("the forced stop", world.soon())
     box.succeed(program, "deprovision")
+
+
+@GUESTS
+@pytest.mark.spec("620.scope5.b", "656.stop.c")
+def test_a_guest_that_dies_or_hangs_under_a_program_is_ended_by_force_alone(world: World, knob: str) -> None:
+    """Nobody hears of it but by waiting, so the one who waits must be let go with the VMM, whoever ends that."""
+    world.need(f"{EVIDENCE}requests")
+    world.vmm.configure(knobs={knob: ["before_exec"]})
+    box = Sandbox(world, upper=RAMFS)
+    one, two = world.orchestrator(), world.orchestrator()
+    box.provision(one)
+    box.succeed(one, "start")
+    vmm = world.processes.one("start").pin.pid
+    running = one.begin("exec", {**box.named(), "argv": ["/bin/true"]})
+    asked = world.until(lambda: "EXEC" in (world.runs.last("start").requests() or []))
+    world.expect("the guest was asked", expected=True, found=asked)
+    answer = box.fail(two, "stop", "TimedOut", {**box.named(), "timeout": SHORT})
+    world.expect("the reason", expected=True, found="in use" in answer.message)
+    world.expect("the VMM after the stop", expected=vmm, found=world.processes.one("stop").pin.pid)
+    world.expect("the verdict after the stop", expected="live", found=box.verdict(two))
+    forced = box.succeed(two, "stop", {**box.named(), "timeout": 0.5, "forceWithin": 10})
+    world.expect("the forced stop", expected="forced", found=forced.result.get("outcome"))
+    world.processes.none("the forced stop", world.soon())
+    world.expect("the program of a forced VM", expected="SessionFailed", found=running.answer(world.soon()).code)
+    world.vmm.configure()
+    box.succeed(one, "start")
+    world.expect("a program after another start", expected="up\n", found=box.output(one, "/bin/echo", "up"))
+    end(world, box, one)
 
 
 @pytest.mark.spec("620.scope2.d")
