@@ -28,7 +28,12 @@ ARCHIVES = {
 }
 NOT_FOR_FORKS = "${{ !github.event.repository.fork }}"
 PIN = re.compile(r"uses: (?P<action>[\w.-]+/[\w./-]+)@(?P<digest>[0-9a-f]{40}) # v\d+\.\d+\.\d+$")
-SWEEPS = ("pytest scenarios -n auto --sweep full", "ci/soak.py", "nvx-harness mutants")
+NIGHTLY = {
+    "sweep.yml": "nvx-harness sweep --sweep full",
+    "nightly-qemu.yml": "python ci/soak.py",
+    "mutants.yml": "nvx-harness mutants",
+}
+"""What takes too long for every push, and where it runs: once each."""
 
 
 def load(text: str) -> dict[str, Any]:
@@ -115,11 +120,16 @@ def test_what_every_real_run_does_is_in_one_place() -> None:
     assert kept["with"]["path"].split() == ["report.json", "evidence"]
 
 
-def test_what_takes_long_runs_nightly_on_the_fake() -> None:
-    document = load(workflows()["nightly-qemu.yml"])
-    commands = [one["command"] for one in document["jobs"]["fake"]["strategy"]["matrix"]["include"]]
-    for wanted in SWEEPS:
-        assert [command for command in commands if wanted in command], wanted
+def runs_of(document: dict[str, Any]) -> list[str]:
+    steps = [step for job in document["jobs"].values() for step in job.get("steps", [])]
+    return [str(step.get("run", "")) for step in steps]
+
+
+@pytest.mark.parametrize("name", NIGHTLY)
+def test_what_takes_long_runs_nightly_on_the_fake_and_once(name: str) -> None:
+    found = [file for file, text in workflows().items() for run in runs_of(load(text)) if NIGHTLY[name] in run]
+    assert found == [name]
+    assert "schedule" in load(workflows()[name])["on"]
 
 
 def test_zizmor_finds_nothing() -> None:
