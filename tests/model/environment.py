@@ -126,6 +126,8 @@ def _host(world: World, state: State) -> Iterator[Move]:
     if Fault.STRANGER_SERVES in world.faults:
         text = "the stranger stops serving" if state.stranger_serves else "a stranger serves the endpoint"
         yield Move(HOST, text, state._replace(stranger_serves=not state.stranger_serves), kind=EVENT)
+    if Fault.COPY in world.faults and all(one.at == IDLE for one in state.orchestrators):
+        yield from _copy(state)
     if Fault.NAMESPACE in world.faults and all(one.at == IDLE for one in state.orchestrators):
         turned = tuple(launch._replace(away=not launch.away) for launch in state.launches)
         if turned:
@@ -133,6 +135,19 @@ def _host(world: World, state: State) -> Iterator[Move]:
             yield Move(HOST, text, state._replace(launches=turned), kind=EVENT)
     if Fault.REBOOT in world.faults:
         yield from _reboot(state)
+
+
+def _copy(state: State) -> Iterator[Move]:
+    """Look at a copy from now on: its log is a file of its own, and what was launched in the original lives on."""
+    known = {state.disk.journal, state.disk.record}
+    if known == {NOBODY} or any(launch.abroad for launch in state.launches):
+        return
+    launches = tuple(
+        launch._replace(abroad=True, log=MOVED) if number in known else launch._replace(vmm=GONE)
+        for number, launch in enumerate(state.launches)
+    )
+    after = state._replace(orchestrators=(Orchestrator(),) * len(state.orchestrators), launches=launches)
+    yield Move(HOST, "the directory is copied, and the copy is the sandbox from now on", after, kind=EVENT)
 
 
 def _reboot(state: State) -> Iterator[Move]:

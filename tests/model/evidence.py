@@ -62,7 +62,12 @@ def examine(world: World, state: State, launch: Launch) -> str:
     if launch.away and Guard.PID_NAMESPACE in world.guards:
         claim = look_at_claim(world, state, launch)
         return claim if claim == AGAIN else EXITED if claim == FREE else UNKNOWN
-    return _by_number(world, state, launch)
+    found = _by_number(world, state, launch)
+    return UNKNOWN if _is_copied(world, launch) and found not in {EXITED, AGAIN} else found
+
+
+def _is_copied(world: World, launch: Launch) -> bool:
+    return launch.abroad and Guard.COPIED in world.guards
 
 
 def _by_number(world: World, state: State, launch: Launch) -> str:
@@ -98,6 +103,8 @@ def _by_inode(world: World, state: State, launch: Launch) -> str:
 
 def ask_endpoint(world: World, state: State, launch: Launch) -> str:
     """Ask who serves the launch's endpoint: whom a pin on the peer would hold, if that is accepted, or ``""``."""
+    if _is_copied(world, launch):
+        return ""
     if launch.vmm == SERVING and not launch.away and not state.hidden:
         return VMM
     if state.stranger_serves and Guard.PROBE_VERIFIED not in world.guards:

@@ -63,6 +63,8 @@ class Guard(StrEnum):
     """Design, verdicts of reattach, second row."""
     BOOT_CHECK = "a record of an earlier boot is exited before any process is looked at"
     """620.scope3.n; case T04."""
+    COPIED = "a record of another directory's launch, of which this one has neither endpoint nor log, is nobody's"
+    """Decision 0010: a copy's stop would end the original's VM."""
     EXIT_BEFORE_CLEAR = "files go once the exit was seen, not once the signal was sent"
     """Design, always true 8."""
     RECORD_LAST = "of the runtime files the record goes last"
@@ -107,6 +109,7 @@ class Fault(StrEnum):
     STRANGER_SERVES = "a stranger's process answers at the endpoint"
     DISK = "a write of the identity fails, a journal can't be deleted"
     FOREIGN = "somebody puts a file of their own into the directory"
+    COPY = "somebody copies the directory, and the copy is the sandbox from then on"
     LINGER = "a deleted file that is still open keeps its directory"
 
 

@@ -21,6 +21,7 @@ from tests.model.state import (
     TICK,
     VMM,
     WORKER,
+    Launch,
     Orchestrator,
     State,
     alive,
@@ -71,7 +72,8 @@ def broken_state(state: State) -> Property | None:
     holders = sum(in_charge(state, one) for one in state.orchestrators)
     if holders > 1:
         return HOLDER
-    having_log = [number for number, launch in enumerate(state.launches) if launch.vmm in HAVING_LOG]
+    own = [number for number, launch in enumerate(state.launches) if not launch.abroad]
+    having_log = [number for number in own if state.launches[number].vmm in HAVING_LOG]
     running = [number for number in having_log if state.launches[number].vmm != WORKER]
     if len(running) > 1:
         return ONE_VMM
@@ -99,6 +101,8 @@ def _signals(state: State, move: Move, what: str) -> Property | None:
     if not what.startswith(VMM):
         return STRANGERS
     number = move.fact.launch if move.fact else NOBODY
+    if state.launches[number].abroad:
+        return STRANGERS
     return COMMITTED if what == "vmm:recovery" and state.launches[number].committed else None
 
 
@@ -109,7 +113,7 @@ def _answers(state: State, move: Move, what: str) -> Property | None:
     if what in {"exited", "not running"}:
         return TRUTH if alive(state) else None
     if what.startswith("live"):
-        return None if what == "live:vmm" and state.launches[number].vmm in LIVE else TRUTH
+        return None if what == "live:vmm" and is_own_vmm(state, number) else TRUTH
     if what == "not found":
         me = state.orchestrators[move.who]
         return None if me.quiet or me.op != EXISTING or not state.disk.config else TRUTH
@@ -126,7 +130,12 @@ def _inspects(state: State, move: Move, what: str, number: int) -> Property | No
     if what == "indeterminate":
         in_progress = any(in_charge(state, one) for one in state.orchestrators)
         return None if in_progress or may_run(state, number) else REASON
-    return None if what == "live:vmm" and state.launches[number].vmm in LIVE else TRUTH
+    return None if what == "live:vmm" and is_own_vmm(state, number) else TRUTH
+
+
+def is_own_vmm(state: State, number: int) -> bool:
+    """Tell whether a launch of this very directory has a VMM that runs."""
+    return state.launches[number].vmm in LIVE and not state.launches[number].abroad
 
 
 def may_run(state: State, number: int) -> bool:
@@ -177,6 +186,7 @@ def is_usable(state: State) -> bool:
         and state.disk.journal == NOBODY
         and state.launches[record].vmm == SERVING
         and state.launches[record].number == "own"
+        and not state.launches[record].abroad
         and all(not in_charge(state, one) for one in state.orchestrators)
     )
 
@@ -196,10 +206,8 @@ def excuse(world: World, state: State, promise: Property) -> str:
     if state.hidden:
         return "processes can't be examined"
     for number, launch in enumerate(state.launches):
-        if launch.vmm == WORKER:
-            return "a descendant of the VMM has the log"
-        if launch.vmm in LIVE and launch.away:
-            return "the VMM runs in another PID namespace"
+        if running := _running(launch):
+            return running
         if launch.vmm in {FORKED, BOOTING} and is_unidentified(state, number):
             return "an unidentified VMM serves nothing"
         if number == state.disk.journal != state.disk.record and not state.disk.identity and unprovable(state, number):
@@ -209,3 +217,11 @@ def excuse(world: World, state: State, promise: Property) -> str:
         if launch.away and unprovable(state, number):
             return "the log that could prove the end of another namespace's VMM was taken away"
     return ""
+
+
+def _running(launch: Launch) -> str:
+    if launch.vmm in LIVE and launch.abroad:
+        return "the VMM of the directory of which this one is a copy runs"
+    if launch.vmm == WORKER and not launch.abroad:
+        return "a descendant of the VMM has the log"
+    return "the VMM runs in another PID namespace" if launch.vmm in LIVE and launch.away else ""

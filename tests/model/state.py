@@ -59,6 +59,8 @@ class Launch(NamedTuple):
     away: bool = False
     """Recorded in another PID namespace than the one in which the orchestrators run now."""
     committed: bool = False
+    abroad: bool = False
+    """Of another directory, of which the sandbox's is a copy: its log is that one's, and so is its endpoint."""
 
 
 class Orchestrator(NamedTuple):

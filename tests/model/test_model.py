@@ -41,6 +41,7 @@ EXCUSES = {
     "a stranger has the VMM's number and start tick, and the log that could tell was taken away",
     "the VMM runs in another PID namespace",
     "a descendant of the VMM has the log",
+    "the VMM of the directory of which this one is a copy runs",
     "a foreign entry is in the directory",
 }
 """Every reason for which a sandbox may be stuck until the world changes."""
@@ -56,6 +57,7 @@ HAPPENS = {
     Fault.STRANGER_SERVES: "a stranger serves the endpoint",
     Fault.DISK: "can't ",
     Fault.FOREIGN: "somebody puts a file into the directory",
+    Fault.COPY: "the directory is copied",
     Fault.LINGER: "gives up: deleted files that are still open keep the directory",
 }
 """By what a world's fault is seen to happen; missing inodes are a property of the host, and happen nowhere."""

@@ -40,12 +40,15 @@ QUICK = {
     "descendants": world(Fault.WORKER, Fault.FORK, Fault.STRANGER_SERVES),
     "identities": world(Fault.REUSE, Fault.HIDDEN, Fault.REBOOT, Fault.NAMESPACE),
     "no pidfs inodes": world(Fault.REUSE, Fault.NO_PIDFS, Fault.FORK),
+    "copies": world(Fault.COPY, Fault.REUSE, Fault.FORK),
+    "copies, looked at": world(Fault.COPY, Fault.DISK, ops=INSPECTIONS),
+    "copies and moved logs": world(Fault.COPY, Fault.ROTATE, Fault.STRANGER_SERVES, Fault.REBOOT, orchestrators=1),
     "one orchestrator's whole life": world(
         Fault.REBOOT, Fault.ROTATE, Fault.DISK, Fault.FOREIGN, ops=EVERYTHING, orchestrators=1
     ),
     "removals": world(Fault.LINGER, Fault.FOREIGN, Fault.DISK, ops=REMOVALS),
 }
-"""Some 360,000 transitions: for every run."""
+"""Some 470,000 transitions: for every run."""
 
 FULL = {
     "whole lives": world(Fault.DISK, Fault.LINGER, ops=EVERYTHING),
@@ -251,6 +254,20 @@ MISSED = (
         promises.STRANGERS,
         (*_RECORDED, "the host restarts", "same start tick and inode", "recover.verified", "kills a stranger"),
         "620.scope3.n",
+    ),
+    Missed(
+        Guard.COPIED,
+        world(Fault.COPY),
+        promises.STRANGERS,
+        ("start.marker_written", "crashes", "the directory is copied", "recover.verified", "kills the VMM"),
+        "620.scope3.p",
+    ),
+    Missed(
+        Guard.COPIED,
+        world(Fault.COPY),
+        promises.TRUTH,
+        ("start.runtime_written", "the directory is copied", "answers: running"),
+        "620.scope3.p",
     ),
     Missed(
         Guard.EXIT_BEFORE_CLEAR,
