@@ -84,12 +84,18 @@ def _split(path: str) -> tuple[str, list[str]]:
     return f"{drive}/", rest.replace(os.sep, "/").split("/")
 
 
+def is_link(found: os.stat_result) -> bool:
+    """Whether it is a link, or one of Windows' reparse points, which a junction is."""
+    attributes: int = getattr(found, "st_file_attributes", 0)
+    return stat.S_ISLNK(found.st_mode) or bool(attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT)
+
+
 def _no_link(path: str, what: str) -> os.stat_result:
     try:
         found = os.lstat(path)
     except (OSError, ValueError) as error:
         raise Failure(f"failed to inspect microVM {what} path component {path}: {error}") from error
-    if stat.S_ISLNK(found.st_mode):
+    if is_link(found):
         raise Failure(f"microVM {what} path component is a symbolic link: {path}")
     return found
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Literal
 
 import msgspec
 
 from nvx_ref.errors import Malformed, NotFound, Refused
+from nvx_ref.platform.links import is_link
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -72,9 +74,11 @@ def check_destination(path: str) -> None:
     directory = os.path.dirname(path) or os.curdir
     if "\0" in path or not os.path.basename(path):
         raise Refused("a file's path is needed", subject="--outcome-report", detail="report")
-    if not os.path.lexists(directory):
-        raise NotFound("its directory is missing", subject=f"--outcome-report {path}", detail="report")
-    if os.path.islink(directory) or not os.path.isdir(directory):
+    try:
+        found = os.lstat(directory)
+    except OSError as error:
+        raise NotFound("its directory is missing", subject=f"--outcome-report {path}", detail="report") from error
+    if is_link(found) or not stat.S_ISDIR(found.st_mode):
         raise Refused("its directory isn't a real one", subject=f"--outcome-report {path}", detail="report")
     if os.path.lexists(path):
         raise _taken(path)

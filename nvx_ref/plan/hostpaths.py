@@ -15,6 +15,7 @@ import msgspec
 
 from nvx_ref.errors import NotFound, Refused
 from nvx_ref.platform import files
+from nvx_ref.platform.links import is_link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -90,7 +91,7 @@ def look(path: str, *, what: str, special: bool = False) -> HostPath:
     current = path
     while True:
         status = found if current == path else _lstat(current, what)
-        if stat.S_ISLNK(status.st_mode):
+        if is_link(status):
             raise Refused(
                 "a link is in its path", subject=current, hint=f"name {os.path.realpath(path)}", detail="host-path"
             )
@@ -110,7 +111,8 @@ def check_host_text(path: str, *, what: str) -> None:
     Raises:
         Refused: As :func:`look` says.
     """
-    plain = os.path.isabs(path) and "\0" not in path and "," not in path and os.path.normpath(path) == path
+    # Without a drive a path of Windows depends on the directory that one is in, and a part "a." is taken for "a".
+    plain = os.path.isabs(path) and "\0" not in path and "," not in path and os.path.abspath(path) == path
     if not plain or path.startswith(("//", "\\\\")):
         raise Refused(
             "an absolute path of this computer without '.', '..', empty parts, commas and NUL is needed",
