@@ -6,6 +6,7 @@ import os
 import stat
 
 from fake_openvmm import nvxc
+from fake_openvmm.shares import is_link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,11 +93,12 @@ class Mappings:
         if _hidden(share, path):
             return NO_ENTRY
         try:
-            mode = os.lstat(path).st_mode
+            found = os.lstat(path)
         except OSError as error:
             return error.errno or INPUT_OUTPUT
-        if stat.S_ISLNK(mode):
+        if is_link(found):
             return LOOP
+        mode = found.st_mode
         return 0 if stat.S_ISDIR(mode) or stat.S_ISREG(mode) else NO_KIND
 
     def _find(self, source: str) -> tuple[Share | None, str]:
@@ -115,5 +117,8 @@ def _hidden(share: Share, path: str) -> bool:
             return False
         if path in share.denied:
             return True
-        path = os.path.dirname(path)
+        above = os.path.dirname(path)
+        if above == path:
+            break
+        path = above
     return False

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fake_openvmm import mappings
 from fake_openvmm.machine import Share
 from tests.fake.machine.client import ERROR, EXEC, MAPS, PING, READY, Host, exec_payload, maps_payload
 
@@ -138,6 +139,11 @@ def test_a_guest_without_announced_mappings_takes_none(machines: Any) -> None:
 def test_a_single_share_is_its_own_root(machines: Any) -> None:
     vm = direct(machines, 1, aggregate=False)
     assert vm.host().attach().call(MAPS, maps_payload(0, ("src/deep", "/w", False))) == OK
+
+
+@pytest.mark.parametrize(("host", "path"), [("/", "/etc"), ("/", "/"), ("C:/", "C:/a"), ("C:/", "C:/")])
+def test_a_share_of_a_whole_tree_hides_nothing_by_itself(host: str, path: str) -> None:
+    assert not mappings._hidden(Share("0", host, readonly=True), path)
 
 
 def test_a_hidden_path_isnt_there_but_an_allowed_one_below_it_is(machines: Any) -> None:
