@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -41,6 +42,10 @@ class Interrupts:
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What a code page has no character for is shown by its number.
+            stream.reconfigure(errors="backslashreplace")
     interrupts = Interrupts()
     try:
         with interrupts:

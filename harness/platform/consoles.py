@@ -140,7 +140,9 @@ class Console:
         command = [python.interpreter(), "-I", "-S", "-c", _BREAK, str(self._pin.pid)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode:
-            raise HarnessError(f"{self._words}: its console takes no Ctrl-Break: {done.stderr.decode()}")
+            raise HarnessError(
+                f"{self._words}: its console takes no Ctrl-Break: {done.stderr.decode(errors='replace')}"
+            )
 
     def close(self) -> None:
         """See :class:`Terminal`: the pseudo console goes with its last reference, which is the reader's."""

@@ -9,6 +9,7 @@ This package is the only importer of click.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -18,6 +19,7 @@ INTERRUPTED = 130
 def main() -> None:
     """The console script. Loading takes long enough to be interrupted, so it happens in here."""
     try:
+        _take_any_text()
         from nvx_ref.cli.program import run_command  # noqa: PLC0415 - see above
 
         status = run_command(sys.argv[1:])
@@ -27,6 +29,18 @@ def main() -> None:
         status = INTERRUPTED
     _let_go_of_output()
     sys.exit(status)
+
+
+def _take_any_text() -> None:
+    """Have every text find a way out: what no terminal shows is UTF-8, unless the user has said otherwise.
+
+    Windows' own would be a code page, which has no characters for many a path, and which no reader of JSON expects. A
+    terminal that can't show a character shows its number.
+    """
+    said = os.environ.get("PYTHONIOENCODING") and not sys.flags.ignore_environment
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=None if said or stream.isatty() else "utf-8", errors="backslashreplace")
 
 
 def _let_go_of_output() -> None:

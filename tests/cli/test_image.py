@@ -52,6 +52,25 @@ def test_looking_verifying_and_binding_are_operations_of_their_own(distro: Path)
     assert {path: path.stat().st_mtime_ns for path in distro.parent.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("", "D\u0142ugi \U0001f600".encode()), ("cp1252", rb"D\u0142ugi \U0001f600")],
+    ids=["usual", "code page"],
+)
+def test_a_path_that_the_output_has_no_characters_for_is_no_traceback(
+    distro: Path, encoding: str, shown: bytes
+) -> None:
+    """What reads the output takes it for UTF-8, on Windows too; a user who wants another gets that."""
+    odd = distro.with_name("D\u0142ugi \U0001f600")
+    distro.rename(odd)
+    write_manifest(odd)
+    command = [sys.executable, "-m", "nvx_ref", "image", "bind", str(odd), *LAYER]
+    variables = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    run = subprocess.run(command, capture_output=True, check=False, timeout=60, env=variables)
+    assert run.returncode == 0, run.stderr
+    assert shown in run.stdout
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a POSIX terminal")
 @pytest.mark.parametrize("words", [("verify",), ("bind",)])
 def test_a_verification_shows_how_far_it_is_on_a_terminal(distro: Path, words: tuple[str, ...]) -> None:
