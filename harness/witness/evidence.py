@@ -10,6 +10,7 @@ import base64
 import os
 import shutil
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from harness.witness import host
@@ -84,9 +85,17 @@ class Evidence:
             self.keep(f"{base}.listing", "\n".join(listing(directory)) + "\n")
             for path in sorted(_regular(directory)):
                 if os.path.basename(path) != CAPABILITY:
-                    with open(path, "rb") as file:
-                        file.seek(max(0, os.fstat(file.fileno()).st_size - 2 * LIMIT))
-                        self.keep(os.path.join(base, os.path.relpath(path, directory)), file.read())
+                    self.keep(os.path.join(base, os.path.relpath(path, directory)), _content(path))
+
+
+def _content(path: str) -> bytes:
+    """Return the end of a file, or why it can't be read: a lock that somebody holds forbids it on Windows."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 2 * LIMIT))
+            return file.read()
+    except OSError as error:
+        return f"<it can't be read: {error.strerror}>\n".encode()
 
 
 def listing(directory: str) -> list[str]:
@@ -121,5 +130,6 @@ def _regular(directory: str) -> Iterable[str]:
     for place, _, files in os.walk(directory):
         for name in files:
             path = os.path.join(place, name)
-            if stat.S_ISREG(os.lstat(path).st_mode):
-                yield path
+            with suppress(FileNotFoundError):
+                if stat.S_ISREG(os.lstat(path).st_mode):
+                    yield path
