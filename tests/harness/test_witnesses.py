@@ -17,7 +17,6 @@ import pytest
 from harness import python
 from harness.channel import Channel
 from harness.errors import Finding, HarnessError, Late
-from harness.witness import evidence as evidence_module
 from harness.witness.contract import Pin, Stat
 from harness.witness.evidence import REDACTED, Evidence, listing
 from harness.witness.linux import LinuxHost
@@ -295,25 +294,6 @@ def test_a_capability_never_gets_into_evidence(tmp_path: Path, form: object) -> 
     assert any(REDACTED in data for data in kept)
     assert not any((written if isinstance(written, bytes) else written.encode()) in data for data in kept)
     assert not list((tmp_path / "evidence").rglob("control.capability"))
-
-
-def test_a_file_that_can_t_be_read_is_told_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    box = tmp_path / "s" / "box"
-    box.mkdir(parents=True)
-    for name in ("lifecycle.lock", "notes.txt"):
-        (box / name).write_text("text")
-
-    def opened(path: str, *mode: str) -> object:
-        if path == str(box / "lifecycle.lock"):
-            raise PermissionError(13, "Permission denied")
-        return open(path, *mode)
-
-    monkeypatch.setattr(evidence_module, "open", opened, raising=False)
-    evidence = Evidence(str(tmp_path / "evidence"), root=str(tmp_path / "s"))
-    evidence.keep_files("state", [str(tmp_path / "s")])
-    kept = {path.name: path.read_bytes() for path in (tmp_path / "evidence").rglob("*") if path.is_file()}
-    assert kept["lifecycle.lock"] == b"<it can't be read: Permission denied>\n"
-    assert kept["notes.txt"] == b"text"
 
 
 def test_a_capability_that_is_gone_again_is_still_kept_out(tmp_path: Path) -> None:

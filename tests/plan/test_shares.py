@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import stat
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -173,22 +171,6 @@ def test_links_sockets_and_missing_host_paths_are_refused(tree: Path) -> None:
     assert refusal(Share(target="/a", host=str(tree / "fifo"))) == "host-path"
     with pytest.raises(NotFound):
         plan_shares([Share(target="/a", host=str(tree / "none"))])
-
-
-def test_a_reparse_point_of_windows_in_a_host_path_is_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A junction is one: its mode says that it is a directory."""
-    real = os.lstat
-    junction = str(tree / "one")
-
-    def looked_at(path: str) -> SimpleNamespace:
-        found = {name: getattr(real(path), name) for name in ("st_mode", "st_dev", "st_ino", "st_uid", "st_gid")}
-        attributes = stat.FILE_ATTRIBUTE_REPARSE_POINT if path == junction else 0
-        return SimpleNamespace(**found, st_file_attributes=attributes)
-
-    monkeypatch.setattr(os, "lstat", looked_at)
-    assert refusal(Share(target="/a", host=junction)) == "host-path"
-    assert refusal(Share(target="/a", host=f"{junction}/a")) == "host-path"
-    assert planned(Share(target="/a", host=str(tree / "two")))
 
 
 @pytest.mark.parametrize(("first", "second"), [("one", "one"), ("one", "one/a"), ("one/a", "one"), ("one", "one/file")])
