@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from harness import guests
+from harness import guards, guests
 from harness.live import SAID, shown
 from harness.platform import as_text, system_name
 from harness.sharding import Slice
@@ -127,6 +127,7 @@ class Collector:
         self._slice = Slice(settings.shard)
         self._line: Line | None = None
         self._judged = False
+        self._has_scenarios = False
         self._faults: list[str] = []
 
     @pytest.hookimpl(trylast=True)
@@ -136,6 +137,13 @@ class Collector:
         if others:
             items[:] = [item for item in items if item.nodeid in self._slice.own]
             config.hook.pytest_deselected(items=others)
+        self._has_scenarios = any(name == PROPERTY for item in items for name, _ in item.user_properties)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """Have what a scenario has in hand tidied, whatever comes next."""
+        if self._has_scenarios:
+            guards.cut_short(self._config)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
@@ -211,6 +219,7 @@ class Collector:
         if self.table and not self._judged and session.exitstatus == pytest.ExitCode.OK and self._is_whole:
             self._faults.append("every test was skipped, so nothing was judged; the table says why")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        self.table.cut |= bool(session.shouldstop or session.shouldfail) or session.exitstatus in CUT
         if path is not None:
             self._write(path, session)
         _let_go(self._settings.directory, clear=True)
@@ -221,7 +230,6 @@ class Collector:
         from harness.report.build import of_scenarios
         from harness.report.model import encode
 
-        self.table.cut |= bool(session.shouldstop or session.shouldfail) or session.exitstatus in CUT
         text = encode(of_scenarios(self.table, self._settings, self._slice))
         try:
             write("--nvx-report", path, text)

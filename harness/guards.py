@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,8 @@ REAL = 7.5
 """How many times as long a test may take whose guests are real."""
 
 DUMP = pytest.StashKey[int]()
+
+CUT = pytest.StashKey[bool]()
 
 
 def descriptors() -> dict[int, str]:
@@ -87,6 +90,18 @@ def postpone_dump(item: pytest.Item, *, slow: bool, scale: float) -> None:
         import faulthandler  # noqa: PLC0415 - for a scenario
 
         faulthandler.dump_traceback_later(seconds, file=item.config.stash[DUMP])
+
+
+def cut_short(config: pytest.Config) -> None:
+    """Take note that the run was interrupted; from here on it only tidies up, and isn't interrupted in that."""
+    config.stash[CUT] = True
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def is_cut_short(config: pytest.Config) -> bool:
+    """Tell whether the run was interrupted, so that nobody is told any more what the test in hand was about."""
+    return config.stash.get(CUT, False)
 
 
 def is_late(raised: pytest.ExceptionInfo[BaseException]) -> bool:

@@ -314,12 +314,17 @@ class World:
         """
         return {**environment(), "TMPDIR": os.path.join(self.root, TEMPORARY)}
 
-    def sweep(self) -> str:
-        """End everything of the test; return what was left that shouldn't have been, as text."""
+    def sweep(self, *, judged: bool = True) -> str:
+        """End everything of the test; return what was left that shouldn't have been, as text.
+
+        Args:
+            judged: Whether anybody wants to know: of a test that was cut short nothing is waited for, told or kept.
+        """
         if self._swept:
             return self._left
         self._swept = True
-        late = [program for program in self._programs if not program.close(self.soon(ENDING))]
+        patience = ENDING if judged else 0
+        late = [program for program in self._programs if not program.close(self.soon(patience))]
         self.channel.pump()
         left = [f"process of the orchestrator, pid {program.pid}, after the end of its requests" for program in late]
         left += sweep(
@@ -327,10 +332,10 @@ class World:
             processes=self.processes,
             evidence=self.evidence,
             places=Places(self.root, self.state, os.path.join(self.root, TEMPORARY), OWN_NAMES),
-            grace=self.soon(GRACE),
+            grace=self.soon(GRACE if judged else 0),
             deadline=self.soon(ENDING),
         )
-        if left:
+        if left and judged:
             self.keep()
             self._left = "\n".join(["the test left behind:", *(f"  {line}" for line in left)])
         return self._left
@@ -369,10 +374,14 @@ class World:
                 self.evidence.keep(f"alive/{one.pin.pid}.txt", self.host.explain(one.pin.pid))
         return self.evidence.directory
 
-    def close(self) -> str:
-        """Sweep if nobody has, and remove the test's directory; return what was left, if nobody was told yet."""
+    def close(self, *, judged: bool = True) -> str:
+        """Sweep if nobody has, and remove the test's directory; return what was left, if nobody was told yet.
+
+        Args:
+            judged: See :meth:`sweep`.
+        """
         told = self._swept
-        left = self.sweep()
+        left = self.sweep(judged=judged)
         self.vmm.close()
         self.channel.close()
         self.processes.close()

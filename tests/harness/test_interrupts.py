@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -31,6 +32,27 @@ sys.stdin.read()
 """
 # What a run in the background ignores, a shell gives back.
 LEAD = "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\nos.execv(sys.argv[1], sys.argv[1:])"
+# One that, asked for anything, hears neither Ctrl-C nor the end of its requests.
+DEAF = SILENT.replace(
+    "sys.stdin.read()",
+    "import signal\nif sys.stdin.readline():\n    signal.signal(signal.SIGINT, signal.SIG_IGN)\n    signal.pause()",
+)
+TWO = """
+import pathlib, select, pytest
+
+pytestmark = pytest.mark.c3
+
+def test_first(world):
+    pass
+
+@pytest.fixture
+def waiting(world):
+    (pathlib.Path(__file__).parent / "waits").touch()
+    select.select([], [], [], 60)
+
+def test_second(waiting):
+    pass
+"""
 ENDLESS = ["--timeout-scale", "120"]
 
 
@@ -40,13 +62,26 @@ def runs() -> Iterator[Path]:
         yield Path(place)
 
 
+@pytest.fixture(autouse=True)
+def no_command_stays() -> Iterator[None]:
+    """What a failed test hasn't waited for would go on for an hour."""
+    yield
+    for child in Command.started:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)  # noqa: TID251 - nobody has waited for it yet
+            child.communicate()
+    Command.started.clear()
+
+
 class Command:
     """A command of the harness, in a session of its own like one that is typed."""
 
-    def __init__(self, runs: Path, *arguments: str) -> None:
+    started: ClassVar[list[subprocess.Popen[str]]] = []
+
+    def __init__(self, runs: Path, *arguments: str, module: str = "harness") -> None:
         self.runs = runs
         self.child = subprocess.Popen(
-            [sys.executable, "-c", LEAD, sys.executable, "-m", "harness", *arguments],
+            [sys.executable, "-c", LEAD, sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -54,6 +89,7 @@ class Command:
             start_new_session=True,
             env={**os.environ, RUNS: str(runs)},
         )
+        self.started.append(self.child)
 
     def interrupt(self, *, typed: bool) -> None:
         """Send it alone the signal, or everything in its terminal."""
@@ -69,6 +105,18 @@ class Command:
         assert errors.split() == ["Interrupted"]
         assert until(lambda: found_of(self.runs) == [], SOON(10))
         assert os.listdir(self.runs) == []
+
+
+def require_tidied(command: Command) -> str:
+    """A run of pytest was cut short as it should be; what it said."""
+    out, errors = command.child.communicate(timeout=60)
+    assert (command.child.returncode, errors) == (pytest.ExitCode.INTERRUPTED, "")
+    assert "KeyboardInterrupt" in out
+    assert "Traceback" not in out
+    assert "left behind" not in out
+    assert until(lambda: found_of(command.runs) == [], SOON(10))
+    assert os.listdir(command.runs) == []
+    return out
 
 
 def works(runs: Path) -> bool:
@@ -94,6 +142,38 @@ def test_a_replay_is_cut_short_with_its_vmm(runs: Path, *, typed: bool) -> None:
     assert until(lambda: works(runs), SOON(60))
     command.interrupt(typed=typed)
     command.require_clean()
+
+
+@pytest.mark.parametrize("patient", [True, False], ids=["once", "again and again"])
+def test_a_run_of_pytest_is_cut_short_in_a_scenario_without_a_word_of_what_it_had_in_hand(
+    runs: Path, tmp_path: Path, *, patient: bool
+) -> None:
+    script = python.write_script(str(tmp_path / "deaf.py"), packages=(), body=DEAF)
+    command = Command(
+        runs, "scenarios/test_interrupted_launch.py", "-p", "no:cacheprovider", *ENDLESS,
+        "--orchestrator", python.as_text(script), module="pytest",
+    )  # fmt: skip
+    assert until(lambda: works(runs), SOON(60))
+    command.interrupt(typed=True)
+    while not patient and not until(lambda: command.child.poll() is not None, SOON(0.05)):
+        command.interrupt(typed=True)
+    require_tidied(command)
+
+
+def test_a_run_of_pytest_that_is_cut_short_in_a_fixture_keeps_what_was_judged_before(runs: Path) -> None:
+    scenarios = runs / "test_two.py"
+    scenarios.write_text(TWO)
+    command = Command(
+        runs / "r", str(scenarios), "--confcutdir", str(runs), "-p", "no:cacheprovider", "-p", "no:randomly",
+        module="pytest",
+    )  # fmt: skip
+    assert until((runs / "waits").exists, SOON(60))
+    command.interrupt(typed=True)
+    out = require_tidied(command)
+    assert [line for line in out.splitlines() if "first" in line or "cut short" in line] == [
+        "c3     first     fake     pass",
+        "the run was cut short: what isn't listed was not run",
+    ]
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
