@@ -110,7 +110,12 @@ def open_sealed(path: str, *, writable: bool = False, device: bool = False) -> C
             name, as the VMM will do. A FIFO is refused without waiting for its other end.
     """
     fd = files.open_scratch(path) if writable else files.open_image(path)
-    checked = own(fd, path, files.seal(fd), writable=writable)
+    try:
+        seal = files.seal(fd)
+    except BaseException:
+        let_go(fd)
+        raise
+    checked = own(fd, path, seal, writable=writable)
     try:
         _check_kind(checked, device)
         with about(path):

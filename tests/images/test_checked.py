@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from nvx_ref.errors import Malformed, Refused
 from nvx_ref.images import CheckedFile, ImageFormat, check_binding, check_entrypoint, check_plain, distro, verify_distro
+from nvx_ref.platform import files
 from tests.images.conftest import WriteManifest, later
 
 EROFS = ImageFormat.EROFS
@@ -18,6 +20,19 @@ EROFS = ImageFormat.EROFS
 def open_descriptors() -> set[str]:
     # The listing's own descriptor is closed by the time that it is looked at.
     return {fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")}
+
+
+def test_a_file_that_can_t_be_sealed_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernel").write_bytes(b"x")
+    before = open_descriptors()
+
+    def refuse(fd: int) -> NoReturn:
+        raise Refused("its file system has no identities", subject=f"descriptor {fd}")
+
+    monkeypatch.setattr(files, "seal", refuse)
+    with pytest.raises(Refused):
+        check_plain(str(tmp_path / "kernel"), "kernel")
+    assert open_descriptors() == before
 
 
 @pytest.mark.spec("622p1.scope1")
