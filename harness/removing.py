@@ -7,8 +7,18 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from harness.deadline import Clock, until
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+PATIENCE = 2.0
+"""Seconds for which what another program has open is tried again: a virus scanner looks at what was just written, and
+the file of a program that has just ended is still mapped."""
+
+_IN_THE_WAY = frozenset({5, 32, 145})
+"""Access denied, sharing violation, and a directory in which something is that is being deleted."""
 
 
 def remove_file(path: str) -> None:
@@ -38,8 +48,21 @@ def remove_empty(directory: str) -> None:
 
 
 def _again(function: Callable[[str], object], path: str, _error: object = None) -> None:
-    os.chmod(path, 0o700)
-    function(path)
+    """Do what failed once more, writable now; what another program of Windows is in the way of, for a while."""
+    errors: list[OSError] = []
+
+    def done() -> bool:
+        errors.clear()
+        try:
+            os.chmod(path, 0o700)
+            function(path)
+        except OSError as error:
+            errors.append(error)
+        return not errors or getattr(errors[0], "winerror", None) not in _IN_THE_WAY
+
+    until(done, Clock().after(PATIENCE))
+    if errors and not isinstance(errors[0], FileNotFoundError):
+        raise errors[0]
 
 
 def _if_possible(function: Callable[[str], object], path: str, _error: object = None) -> None:
