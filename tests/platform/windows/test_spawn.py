@@ -314,12 +314,17 @@ kernel32.SetConsoleCtrlHandler(None, True)
 if sys.argv[2] == "break":
     assert kernel32.GenerateConsoleCtrlEvent(1, int(sys.argv[1]))
 else:
-    window = kernel32.GetConsoleWindow()
-    assert window
+    window, kind = ctypes.c_void_p(kernel32.GetConsoleWindow()), ctypes.create_unicode_buffer(64)
+    user32.GetClassNameW(window, kind, 64)
+    if kind.value != "ConsoleWindowClass":
+        sys.exit(77)
     kernel32.FreeConsole()
     assert user32.PostMessageW(window, 0x10, 0, 0)
 """
-"""Does to another process's console what a user does: Ctrl-Break, or its window is closed."""
+"""Does to another process's console what a user does: Ctrl-Break, or its window is closed.
+
+It ends with 77 where the window is a terminal's placeholder, which takes no message.
+"""
 
 
 @pytest.mark.case("T37")
@@ -329,8 +334,9 @@ def test_a_vmm_hears_nothing_of_its_orchestrators_console(root: Path, how: str) 
     flags = subprocess.CREATE_NEW_CONSOLE | subprocess.CREATE_NEW_PROCESS_GROUP
     words = [PYTHON, "-u", "-c", ORCHESTRATOR, str(root / "log"), "stay"]
     variables = environment(str(SUPPORT.parents[1]))
+    hidden = subprocess.STARTUPINFO(dwFlags=subprocess.STARTF_USESHOWWINDOW)
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, creationflags=flags
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, creationflags=flags, startupinfo=hidden
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -339,7 +345,10 @@ def test_a_vmm_hears_nothing_of_its_orchestrators_console(root: Path, how: str) 
         with process.Pin.open(int(child.stdout.readline())) as pin:
             try:
                 with process.Pin.open(child.pid) as orchestrator:
-                    subprocess.run([PYTHON, "-c", CONSOLE, str(child.pid), how], check=True)
+                    done = subprocess.run([PYTHON, "-c", CONSOLE, str(child.pid), how], check=False)
+                    if done.returncode == 77 and wine.version() is None:
+                        pytest.skip("a terminal shows it; scenarios/test_consoles.py closes such a one")
+                    assert done.returncode == 0
                     assert orchestrator.wait(soon())
                     assert orchestrator.exit_status()
                 assert not pin.wait(Deadline.after(0.3))
