@@ -46,8 +46,11 @@ def opened(url: str, accept: str, token: str | None, *, pause: float = PAUSE) ->
     """
     why = ""
     for attempt in range(1, ATTEMPTS + 1):
-        headers = {"Accept": accept, "User-Agent": "nvx-ref", **({"Authorization": f"Bearer {token}"} if token else {})}
+        headers = {"Accept": accept, "User-Agent": "nvx-ref"}
         request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the scheme is the caller's API's
+        if token:
+            # An asset is a redirect to a store of its own, which refuses credentials beside its own signature.
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
             return cast("IO[bytes]", urllib.request.urlopen(request, timeout=TIMEOUT))  # noqa: S310 - as above
         except urllib.error.HTTPError as error:

@@ -29,6 +29,7 @@ class Forge(ThreadingHTTPServer):
         self.sums: str | None = f"{DIGEST}  {ARCHIVE}\n"
         self.failures: list[int] = []
         self.needs_no_token = False
+        self.store = False
         self.seen: list[tuple[str, str | None]] = []
 
     @property
@@ -54,9 +55,17 @@ class Handler(BaseHTTPRequestHandler):
             names = [ARCHIVE, *(["SHA256SUMS"] if forge.sums is not None else [])]
             assets = [{"name": name, "url": f"{forge.address}/assets/{name}"} for name in names]
             self.answer(200, json.dumps({"assets": assets}).encode())
-        elif self.path == f"/assets/{ARCHIVE}":
+        elif forge.store and self.path.startswith("/assets/"):
+            self.send_response(302)
+            self.send_header("Location", self.path.replace("/assets/", "/store/"))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif token and self.path.startswith("/store/"):
+            # Its address holds a signature; a second proof is an error to it, not a refusal.
+            self.answer(400, b"")
+        elif self.path in {f"/assets/{ARCHIVE}", f"/store/{ARCHIVE}"}:
             self.answer(200, DATA)
-        elif self.path == "/assets/SHA256SUMS":
+        elif self.path in {"/assets/SHA256SUMS", "/store/SHA256SUMS"}:
             self.answer(200, str(forge.sums).encode())
         else:
             self.answer(404, b"")
@@ -108,6 +117,17 @@ def test_refused_credentials_are_left_out(forge: Forge, tmp_path: Path, monkeypa
     forge.needs_no_token = True
     assert fetched(forge, tmp_path) == 0
     assert [token for _, token in forge.seen[:2]] == ["Bearer secret", None]
+
+
+def test_credentials_are_the_forge_s_and_not_its_store_s(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GH_TOKEN", "secret")
+    forge.store = True
+    assert fetched(forge, tmp_path) == 0
+    assert (tmp_path / ARCHIVE).read_bytes() == DATA
+    tokens = {path.split("/")[1]: token for path, token in forge.seen}
+    assert tokens == {"repos": "Bearer secret", "assets": "Bearer secret", "store": None}
 
 
 @pytest.mark.parametrize(
