@@ -19,7 +19,15 @@ from harness.collector import Collector, finish
 from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported, tells_all
 from harness.live import live
 from harness.platform import interrupts_held
-from harness.settings import BACKENDS, Settings, orchestrator_words, own_goldens, require_runs, session_directory
+from harness.settings import (
+    BACKENDS,
+    Settings,
+    orchestrator_words,
+    own_goldens,
+    require_runs,
+    session_directory,
+    useless,
+)
 from harness.table import GROUPS, PROPERTY, words
 
 if TYPE_CHECKING:
@@ -205,7 +213,7 @@ def backend(pytestconfig: pytest.Config) -> Backend:
     from harness.backends import load
 
     settings = pytestconfig.stash[SETTINGS]
-    if fault := _useless(settings) or _homeless(settings):
+    if fault := useless(settings) or _homeless(settings):
         pytest.fail(fault, pytrace=False)
     return load(settings)
 
@@ -291,13 +299,6 @@ def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | Non
     return None
 
 
-def _useless(settings: Settings) -> str | None:
-    """Return which options the scenarios can't use; tests that hold any VMM against its contract take them as well."""
-    if settings.backend == "fake" and (settings.artifacts or settings.openvmm):
-        return "--artifacts and --openvmm are for real backends: the fake brings its own"
-    return None
-
-
 def _homeless(settings: Settings) -> str | None:
     """Return why runs can't keep their files where they are told to."""
     try:
@@ -311,7 +312,7 @@ def _prepare(config: pytest.Config, settings: Settings) -> None:
     """Refuse what makes no scenario possible, told once, and remove what killed runs have left."""
     from harness import stale
 
-    if fault := _useless(settings) or _homeless(settings) or _unfit(config):
+    if fault := useless(settings) or _homeless(settings) or _unfit(config):
         raise pytest.UsageError(fault)
     if not config.getoption("collectonly"):
         stale.sweep()

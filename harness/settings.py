@@ -52,6 +52,13 @@ def orchestrator_words(settings: Settings) -> list[str]:
     return [os.path.abspath(word) if os.path.isfile(word) else word for word in words]
 
 
+def useless(settings: Settings) -> str | None:
+    """Return which options guests of this backend can't use, None if there are none."""
+    if settings.backend == "fake" and (settings.artifacts or settings.openvmm):
+        return "--artifacts and --openvmm are for real backends: the fake brings its own"
+    return None
+
+
 NEEDED = 16 << 20
 """Bytes that a run takes at least: images, artifacts, and what tests keep for a moment."""
 

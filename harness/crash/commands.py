@@ -13,7 +13,7 @@ import click
 from harness import outputs, sharding
 from harness.errors import HarnessError, Unavailable
 from harness.places import clear
-from harness.settings import BACKENDS, Settings, orchestrator_words, require_runs, session_directory
+from harness.settings import BACKENDS, Settings, orchestrator_words, require_runs, session_directory, useless
 from harness.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def common(command: Command) -> Command:
         click.option("--goldens", metavar="DIR", help="Where allowed_states.json is."),
         click.option("--started", is_flag=True, help="Start a real process for each orchestrator, fork none."),
         click.option("--orchestrator", metavar="CMD", help="A program that speaks the JSON lines."),
+        click.option("--openvmm", metavar="CMD", help="The whole command of the VMM, as pytest's option takes it."),
+        click.option("--artifacts", metavar="DIR", help="A real OpenVMM, as pytest's option takes it."),
         click.option("--backend", type=click.Choice(BACKENDS), default="fake", help="What VMs run on."),
     ):
         command = option(command)
@@ -148,16 +150,22 @@ def _session(
     from harness import stale
     from harness.backends import missing
 
-    orchestrator = options["orchestrator"]
+    given = {
+        name: str(value) if (value := options[name]) else None for name in ("artifacts", "openvmm", "orchestrator")
+    }
     settings = Settings(
         backend=str(options["backend"]),
-        orchestrator=str(orchestrator) if orchestrator else None,
+        artifacts=given["artifacts"],
+        openvmm=given["openvmm"],
+        orchestrator=given["orchestrator"],
         sweep=sweep,
         timeout_scale=float(str(options["timeout_scale"])),
         directory=session_directory(),
         shard=shard,
     )
     _require_program(settings)
+    if fault := useless(settings):
+        raise HarnessError(fault)
     if lacking := missing(settings):
         raise Unavailable(f"--backend {settings.backend}", lacking)
     require_runs(settings.directory)

@@ -225,7 +225,9 @@ def replay_command(cell: str, options: tuple[str, ...]) -> str:
 def options_of(settings: Settings, *, started: bool) -> tuple[str, ...]:
     """Return what a replay has to be told of a run's settings."""
     words = ["--backend", settings.backend] if settings.backend != "fake" else []
-    words += ["--orchestrator", settings.orchestrator] if settings.orchestrator else []
+    for option in ("artifacts", "openvmm", "orchestrator"):
+        value: str | None = getattr(settings, option)
+        words += [f"--{option}", value] if value else []
     words += ["--started"] if started and not settings.orchestrator else []
     return tuple(words)
 

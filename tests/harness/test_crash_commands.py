@@ -75,6 +75,8 @@ def test_a_replay_of_a_cell_that_fails_says_why_and_keeps_the_evidence() -> None
         (["replay", "strat/exit/start.spawned#1"], "error: no scene is called 'strat': there are provision, ", 1),
         (["replay", "--goldens", "/nowhere", SPAWNED], "error: no allowed_states.json in /nowhere: name its dir", 1),
         (["replay", "--backend", "kvm", SPAWNED], "error: --backend kvm can't run here; missing: ", 1),
+        (["replay", "--backend", "kvm", "--artifacts", "/none", SPAWNED], "missing: the directory /none; ", 1),
+        (["sweep", "--openvmm", "mine"], "error: --artifacts and --openvmm are for real backends: the fake brings", 1),
         (["sweep", "--scene", "strat"], "error: no scene is called 'strat': there are provision, ", 1),
         (["sweep", "--group", "all"], "'all' is none of steps, events, calls, errors, pairs", 2),
         (["sweep", "--timeout-scale", "0"], "--timeout-scale", 2),

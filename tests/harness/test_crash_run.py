@@ -166,6 +166,10 @@ def test_a_replay_names_what_the_run_was_told() -> None:
     settings = Settings(backend="kvm", orchestrator="mine --json")
     assert options_of(settings, started=True) == ("--backend", "kvm", "--orchestrator", "mine --json")
     assert options_of(Settings(), started=True) == ("--started",)
+    settings = Settings(backend="kvm", artifacts="/re lease", openvmm="mine --loud")
+    assert options_of(settings, started=True) == (
+        *("--backend", "kvm", "--artifacts", "/re lease", "--openvmm", "mine --loud", "--started"),
+    )
 
 
 def test_where_guests_boot_for_seconds_each_step_with_a_vmm_is_crashed_at_once(
