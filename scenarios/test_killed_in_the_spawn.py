@@ -46,6 +46,8 @@ def test_the_child_holds_lock_and_claim_until_its_exec_and_is_found_after_it(wor
     spawn.release(child)
     spawn.close(world.soon())
     world.until(lambda: bool(world.vmm.vms()))
+    # Until it has an endpoint nothing tells what it is, and it is left alone; it may take its time to make one.
+    world.until(lambda: "control.sock" in box.names())
     world.expect(
         f"{where}, then its exec, then reattach", expected="exited", found=box.verdict(second).partition(":")[0]
     )

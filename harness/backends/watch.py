@@ -1,7 +1,7 @@
 """Watching for the VMMs of one test where they say nothing of themselves: what the process table shows, noted in time.
 
 A VMM that ended before anybody looked can't be asked any more, so one thread looks all the time while a test runs. It
-reads each new process once, and a young one until its arguments have settled.
+reads the arguments of each process that is new, or new to its name, until they have settled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.witness.contract import Descriptor, Host
 
 YOUNG = 40
-"""Looks for which a process may still be on its way to its exec."""
+"""Looks for which a process of one name is read: in the middle of an exec it has the new one, and no arguments yet."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Watch:
         self._needle = needle
         self._since = host.now()
         self._runs: dict[tuple[int, int], Run] = {}
-        self._looks: dict[tuple[int, int], int] = {}
+        self._looks: dict[tuple[int, int], tuple[str, int]] = {}
         self._lock = threading.Lock()
         self._done = threading.Event()
         self.seen = threading.Event()
@@ -91,12 +91,14 @@ class Watch:
                 self._look()
 
     def _look(self) -> None:
-        there: dict[tuple[int, int], int] = {}
+        there: dict[tuple[int, int], tuple[str, int]] = {}
         for stat in self._host.stats():
             if stat.start < self._since:
                 continue
             pid, key = stat.pid, (stat.pid, stat.start)
-            there[key] = looks = self._looks.get(key, 0) + 1
+            name, looks = self._looks.get(key, (stat.name, 0))
+            looks = looks + 1 if name == stat.name else 1
+            there[key] = stat.name, looks
             if key in self._runs or looks > YOUNG:
                 continue
             words = self._host.arguments(pid)

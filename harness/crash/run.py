@@ -192,6 +192,7 @@ class _Run:
         self._steps: list[str] = []
         self._by_golden = stage.keeps_store and bool(stage.hello.steps)
         self._was_alive = False
+        self._unproven = False
 
     def whole(self) -> bool:
         """Run it; tell whether another call than the cell's was hit, so that it says nothing."""
@@ -261,6 +262,7 @@ class _Run:
         stage, where = self._stage, f"{self._cell}, then a look"
         stage.require_free(where)
         state = states.observe(stage, where)
+        self._unproven = bool(stage.world.backend.boot) and states.is_unproven(state)
         if self._cell.then is None or not self._steps:
             self._steps = [step]
             kinds: tuple[str, ...] = (AT,) if exactly else (AT, LATER)
@@ -277,6 +279,10 @@ class _Run:
             self._allowed.check(scene, steps, found, where=where, kinds=kinds)
 
     def _crash_again(self, then: Point) -> None:
+        stage, where = self._stage, f"{self._cell}, then its VMM"
+        if self._unproven:
+            # The next one would leave it alone, and pass none of the steps of its end.
+            until(lambda: not states.is_unproven(states.observe(stage, where)), stage.world.soon())
         self._look(self._stage.again(then.at).steps[-1].step, exactly=False)
 
     def _restart(self) -> str:
@@ -287,13 +293,11 @@ class _Run:
         if verdict == UNKNOWN and stage.world.host.serves_pipes:
             # The pipe that the dead orchestrator had connected to is free once its server, held till here, notices.
             stage.let_go()
-            deadline = stage.world.soon()
-            while verdict == UNKNOWN and not deadline.expired():
-                verdict = self._verdict()
+            verdict = self._verdict_when_known()
         # A VMM that has neither an identity nor an endpoint yet is left alone until it has one, or exits.
-        if verdict == UNKNOWN and (not self._by_golden or self._allowed.allows(self._cell.scene, self._steps, UNKNOWN)):
-            until(lambda: self._verdict() != UNKNOWN, stage.world.soon())
-            verdict = self._verdict()
+        # A stand-in has one soon enough; a real one takes as long as it takes.
+        if verdict == UNKNOWN and (not self._by_golden or self._unproven or self._allows_unknown()):
+            verdict = self._verdict_when_known()
         if gone := verdict in {"exited", "stopped"}:
             stage.world.processes.none(where, stage.world.soon())
         kinds = (RESTART,) if self._cell.then is None else (RESTART, AGAIN)
@@ -302,6 +306,15 @@ class _Run:
         if verdict == LIVE and not state.vmms and not self._was_alive:
             raise Finding(where, expected="a VMM alive, as the verdict says", found="none")
         return verdict
+
+    def _verdict_when_known(self) -> str:
+        deadline = self._stage.world.soon()
+        while (verdict := self._verdict()) == UNKNOWN and not deadline.expired():
+            pass
+        return verdict
+
+    def _allows_unknown(self) -> bool:
+        return self._allowed.allows(self._cell.scene, self._steps, UNKNOWN)
 
     def _verdict(self) -> str:
         stage = self._stage

@@ -88,6 +88,11 @@ def observe(stage: Stage, where: str, *, alone: bool = False) -> State:
     return State(frozenset(found), vmms)
 
 
+def is_unproven(state: State) -> bool:
+    """Tell whether nothing said yet what the VMM is that was alive: neither its record nor its endpoint."""
+    return "vmm" in state.words and "journal" in state.words and SOCKET not in state.words
+
+
 def _directory(path: str, where: str, *, keeps_store: bool) -> tuple[set[str], dict[str, dict[str, object]]]:
     try:
         entries = os.listdir(path)

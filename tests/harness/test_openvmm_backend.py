@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +17,12 @@ from harness import images, python
 from harness.backends import asking, openvmm
 from harness.backends.contract import GUEST, KNOB, PAUSE, SECTORS
 from harness.backends.probes import Verdict
-from harness.backends.watch import Run
+from harness.backends.watch import YOUNG, Run
+from harness.crash.cells import parse
+from harness.crash.sweep import Sweep, golden_path, open_bench
 from harness.errors import Unsupported
 from harness.images import guest
-from harness.settings import Settings
+from harness.settings import Settings, session_directory
 from harness.witness.contract import Descriptor
 from harness.world import OWN_NAMES
 from stand_in import release
@@ -170,6 +173,36 @@ def test_what_a_vmm_forks_is_no_vmm(side: openvmm.OpenVmmSide, made: Path) -> No
 def test_what_a_test_begins_with_is_no_leftover_of_it(side: openvmm.OpenVmmSide, tmp_path: Path) -> None:
     assert os.path.isfile(side.needle)
     assert set(os.listdir(tmp_path / "test")) <= OWN_NAMES
+
+
+def test_a_vmm_is_seen_however_late_it_executes_its_program(side: openvmm.OpenVmmSide, made: Path) -> None:
+    Path(made / "bin/openvmm").write_text(f"#!{python.interpreter()} -I\nimport sys; sys.stdin.read()\n")
+    waits = f"import os, sys\nos.read(0, 1)\nos.execv({side.command[0]!r}, {side.command!r})"
+    with subprocess.Popen([python.interpreter(), "-I", "-c", waits], stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        # More often than a process of one name is read.
+        assert [vm for _ in range(2 * YOUNG) for vm in side.vms()] == []
+        child.stdin.write(b"g")
+        child.stdin.flush()
+        seen = side._watch.seen.wait(30)
+        child.communicate()
+    assert seen
+    assert [vm.pid for vm in side.vms()] == [child.pid]
+
+
+SPAWNED = "start/exit/start.spawned#1"
+LATE = "import time; time.sleep(1.5)"
+"""Longer than a held claim is looked at."""
+
+
+@pytest.mark.parametrize("cell", [SPAWNED, f"start/pair/{SPAWNED.rpartition('/')[2]},recover.terminated#1"])
+def test_a_vmm_that_serves_late_is_no_violation_of_a_crash_cell(tmp_path: Path, cell: str) -> None:
+    late = release(tmp_path / "late", first=LATE)
+    settings = Settings(backend="kvm", artifacts=str(late), directory=session_directory())
+    with open_bench(settings, openvmm.make(settings)) as bench:
+        result = Sweep(bench, golden_path(str(ROOT / "goldens"))).replay(parse(cell))
+    shutil.rmtree(settings.directory, ignore_errors=True)
+    assert (result.violation, result.fired) == ("", True)
 
 
 def test_another_test_s_vmm_isn_t_seen(side: openvmm.OpenVmmSide, made: Path) -> None:

@@ -22,6 +22,7 @@ from harness.sandbox import Sandbox
 OPENVMM = """#!{interpreter} -I
 import sys
 sys.path[:0] = {places!r}
+{first}
 from fake_openvmm import main
 
 if __name__ == "__main__":
@@ -42,9 +43,14 @@ CHECKOUT = {
 }
 
 
-def release(root: Path) -> Path:
-    """Write a release whose OpenVMM can be started."""
-    script = OPENVMM.format(interpreter=python.interpreter(), places=[python.home("fake_openvmm")])
+def release(root: Path, *, first: str = "") -> Path:
+    """Write a release whose OpenVMM can be started.
+
+    Args:
+        root: Where.
+        first: What it does before anything else, as a line of Python.
+    """
+    script = OPENVMM.format(interpreter=python.interpreter(), places=[python.home("fake_openvmm")], first=first)
     images.write_artifacts(str(root), openvmm=script.encode())
     if sys.platform == "win32":
         (root / "bin/openvmm").rename(root / "bin/openvmm.exe")
