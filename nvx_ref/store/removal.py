@@ -116,10 +116,12 @@ def _remove_directory(directory: files.Directory, caller: names.CallerFiles, dea
         with contextlib.suppress(NvxError):
             _take_over(directory, caller)
         if not deadline.pause():
+            # With nothing in it: on Windows a program's working directory can't be removed.
             raise TimedOut(
-                f"everything of it was removed but the directory, which still holds {', '.join(left)}",
+                "everything of it was removed but the directory, which "
+                + (f"still holds {', '.join(left)}" if left else "some program works in, or has open"),
                 subject=directory.path,
-                hint="remove the sandbox again",
+                hint="remove the sandbox again" if left else "leave it in every shell, then remove the sandbox again",
                 detail="lingering",
             )
 

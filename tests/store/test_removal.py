@@ -10,6 +10,7 @@ import pytest
 
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import AlreadyExists, ForeignEntries, Indeterminate, NotFound, Refused, TimedOut
+from nvx_ref.platform import files
 from nvx_ref.steps import Step
 from nvx_ref.store import LockedStore, claim
 from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, OUTCOME, RUNTIME, SOCKET
@@ -252,6 +253,19 @@ def test_a_name_that_lingers_keeps_the_directory_until_the_deadline(
     assert provisioned.listing() == {".nfs0001"}
     with pytest.raises(NotFound):
         provisioned.lock()
+    remove(provisioned)
+    assert not provisioned.path().exists()
+
+
+def test_an_empty_directory_that_some_program_works_in_is_told(
+    provisioned: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(files.Directory, "remove_self", lambda _: False)
+        with pytest.raises(TimedOut, match="some program works in, or has open") as caught:
+            remove(provisioned, Deadline.after(0.1))
+        assert caught.value.detail == "lingering"
+    assert provisioned.listing() == set()
     remove(provisioned)
     assert not provisioned.path().exists()
 
