@@ -17,7 +17,7 @@ from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
 from harness.machine import container, distro, doctor, leftovers
 from harness.mutants.commands import mutants
-from harness.platform import assignment
+from harness.platform import assignment, to_paste
 from harness.progress import stages
 from harness.report.commands import report
 
@@ -93,7 +93,7 @@ def demo(directory: str) -> None:
         ["nvx-ref", "deprovision", *sandbox],
     ]
     lines = [assignment(name, value) for name, value in variables.items()]
-    lines += [python.as_text([_beside(words[0]), *words[1:]]) for words in typed]
+    lines += [to_paste([_beside(words[0]), *words[1:]]) for words in typed]
     click.echo(DEMO.format(directory=root, lines="\n".join(f"    {line}" for line in lines)), nl=False)
 
 

@@ -1,9 +1,14 @@
-"""One text as the words of a command, by the rules of the C runtime of Windows: the same function on every system."""
+"""Commands of Windows as one text, for its C runtime and for PowerShell: the same functions on every system."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BARE = re.compile(r"[\w:\\./+-]+", re.ASCII)
 _PIECE = re.compile(r'(\\*)(""?)|(\\+)|([ \t]+)|([^\\" \t]+)')
 
 
@@ -41,3 +46,9 @@ def split_as_runtime(text: str) -> list[str]:
     if quoted:
         raise ValueError("No closing quotation")
     return words if word is None else [*words, word]
+
+
+def as_powershell(words: Sequence[str]) -> str:
+    """Return a command as one line to paste into PowerShell, to which a quoted word alone is a text and no program."""
+    line = " ".join(word if _BARE.fullmatch(word) else "'" + word.replace("'", "''") + "'" for word in words)
+    return f"& {line}" if line.startswith("'") else line

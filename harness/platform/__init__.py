@@ -36,6 +36,7 @@ if sys.platform == "win32":
         system_name,
         take_directory,
         take_interrupts,
+        to_paste,
     )
 else:
     from harness.platform.linux import (
@@ -65,6 +66,7 @@ else:
         system_name,
         take_directory,
         take_interrupts,
+        to_paste,
     )
 
 KERNEL = sys.platform
@@ -98,4 +100,5 @@ __all__ = [
     "system_name",
     "take_directory",
     "take_interrupts",
+    "to_paste",
 ]

@@ -63,6 +63,11 @@ def as_text(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
+def to_paste(words: Sequence[str]) -> str:
+    """Return a command as one line to paste into a shell."""
+    return as_text(words)
+
+
 def split_command(text: str) -> list[str]:
     """Split a command into its words, as a shell does.
 

@@ -66,6 +66,13 @@ def as_text(words: Sequence[str]) -> str:
     return subprocess.list2cmdline(words)
 
 
+def to_paste(words: Sequence[str]) -> str:
+    """Return a command as one line to paste into PowerShell."""
+    from harness.words import as_powershell
+
+    return as_powershell(words)
+
+
 def split_command(text: str) -> list[str]:
     """Split a command into its words, as a program that is started with it does.
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import python
-from harness.words import split_as_runtime
+from harness.words import as_powershell, split_as_runtime
 
 WORDS = st.lists(st.text(st.sampled_from('ab \t\\"\u00e9'), max_size=8), min_size=1, max_size=5)
 
@@ -50,3 +50,16 @@ def test_a_started_program_has_the_same_words() -> None:
     for text, words in TOLD:
         done = subprocess.run(f"{start} {text}", stdout=subprocess.PIPE, check=True)
         assert json.loads(done.stdout) == words
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["nvx-ref", "start", "--state-dir", r"C:\a\b"], r"nvx-ref start --state-dir C:\a\b"),
+        ([r"C:\Program Files\nvx-ref.exe", "stop"], r"& 'C:\Program Files\nvx-ref.exe' stop"),
+        (["p", "it's", "$x", "", "--", "/bin/sh"], "p 'it''s' '$x' '' -- /bin/sh"),
+        (["p", "a,b", "{}", "caf\u00e9"], "p 'a,b' '{}' 'caf\u00e9'"),
+    ],
+)
+def test_a_command_is_one_line_of_powershell(words: list[str], line: str) -> None:
+    assert as_powershell(words) == line
