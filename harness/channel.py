@@ -8,7 +8,6 @@ closed door is an end of file for every fake, accepted or not.
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 from harness.deadline import POLL_INTERVAL
@@ -178,4 +177,6 @@ class Channel:
         here += [one.last for one in told.values()]
         if self.peers and not told and all(peer.gone for peer in self.peers):
             here.append("its own words are in the log that the orchestrator gave it, below state/ in the evidence")
-        return "; ".join(here) or f"no fake on the channel of pid {os.getpid()}"
+        if not here and self.prospects is not None and self.prospects.hopeless(self.peers):
+            return "that no VMM was started"
+        return "; ".join(here) or "no fake on the channel"

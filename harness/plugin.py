@@ -8,7 +8,6 @@ and does nothing in a run without one.
 from __future__ import annotations
 
 import argparse
-import shutil
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
@@ -22,8 +21,8 @@ from harness.platform import interrupts_held
 from harness.settings import (
     BACKENDS,
     Settings,
-    orchestrator_words,
     own_goldens,
+    require_program,
     require_runs,
     session_directory,
     useless,
@@ -166,11 +165,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         result = yield
     except Unsupported as reason:
-        _sweep(item)
+        _sweep(item, judged=False)
         pytest.skip(str(reason))
+    except pytest.skip.Exception:
+        _sweep(item, judged=False)
+        raise
     except Unmet as unmet:
         # What was half done when the next request turned out to be more than the orchestrator declares isn't judged.
-        _sweep(item)
+        _sweep(item, judged=False)
         if item.config.stash[SETTINGS].orchestrator is None:
             raise
         pytest.skip(str(unmet))
@@ -275,20 +277,14 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
 
 def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | None:
     """Return what is wrong with the options, before any test runs; nothing is looked at that wasn't asked for."""
-    if settings.orchestrator is not None:
-        try:
-            command = orchestrator_words(settings)
-        except ValueError as error:
-            return f"--orchestrator: {error}"
-        if not command or shutil.which(command[0]) is None:
-            return f"--orchestrator: no program {command[0] if command else ''!r} to start"
-    if report is not None:
-        from harness.outputs import require_writable
+    try:
+        require_program(settings)
+        if report is not None:
+            from harness.outputs import require_writable
 
-        try:
             require_writable("--nvx-report", report)
-        except HarnessError as error:
-            return str(error)
+    except HarnessError as error:
+        return str(error)
     if chosen:
         from harness.backends import load
 
@@ -333,11 +329,11 @@ def _unfit(config: pytest.Config) -> str | None:
     return None
 
 
-def _sweep(item: pytest.Item) -> str:
+def _sweep(item: pytest.Item, *, judged: bool = True) -> str:
     world = item.stash.get(WORLD, None)
     if world is None:
         return ""
-    left = world.sweep()
+    left = world.sweep(judged=judged)
     world.failed |= bool(left)
     return left
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ TAIL = 4096
 
 SHOWN = 2
 """VMMs that a failure's text tells of: the last ones."""
+
+_REFUSAL = re.compile(r"(fatal )?error: ")
 
 MOST = 20
 """VMMs that are told of at most: the last ones."""
@@ -65,8 +68,10 @@ class Told:
 
     @property
     def last(self) -> str:
-        """The same with the last line of its log, in one line."""
-        return f"VMM {self}; its log {f'ends with {self.log[-1]!r}' if self.log else 'is empty or gone'}"
+        """The same with the last line of its log that says most, in one line."""
+        # A refusal is followed by advice.
+        telling = next((line for line in self.log if _REFUSAL.match(line)), self.log[-1] if self.log else "")
+        return f"VMM {self}; its log {f'ends with {telling!r}' if telling else 'is empty or gone'}"
 
 
 class Runs:
@@ -143,6 +148,8 @@ class Runs:
 
     def _listed(self, count: int) -> str:
         told = "; ".join(one.last for one in self.told())
+        if told and not count:
+            return f"none that has begun to boot, and `start` answers once the guest is ready: {told}"
         return f"{count or 'none'}{f': {told}' if told else ''}"
 
     def _words(self, path: str) -> list[str]:

@@ -163,7 +163,7 @@ class Sandbox:
         """
         answer = program.call(op, args or self.named(), deadline or self.world.soon())
         if not answer.ok:
-            raise Finding(f"{op} of {self.name}", expected="success", found=str(answer))
+            raise Finding(self._where(op), expected="success", found=str(answer))
         self.world.evidence.learn()
         return answer
 
@@ -175,8 +175,12 @@ class Sandbox:
         """
         answer = program.call(op, args or self.named(), self.world.soon())
         if answer.ok or answer.code != code:
-            raise Finding(f"{op} of {self.name}", expected=code, found=str(answer))
+            raise Finding(self._where(op), expected=code, found=str(answer))
         return answer
+
+    def _where(self, op: str) -> str:
+        crashes = self.world.crashes()
+        return f"{op} of {self.name}{f' after the crash {crashes[-1]}' if crashes else ''}"
 
     def output(self, program: Program, *argv: str) -> str:
         """Run a program in the guest that must exit with 0, and return what it printed."""

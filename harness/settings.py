@@ -52,6 +52,28 @@ def orchestrator_words(settings: Settings) -> list[str]:
     return [os.path.abspath(word) if os.path.isfile(word) else word for word in words]
 
 
+def require_program(settings: Settings) -> None:
+    """Check that the other orchestrator, if there is one, can be started.
+
+    Raises:
+        HarnessError: It can't.
+    """
+    if settings.orchestrator is None:
+        return
+    try:
+        program = next(iter(orchestrator_words(settings)), "")
+    except ValueError as error:
+        raise HarnessError(f"--orchestrator: {error}") from error
+    if shutil.which(program) is not None:
+        return
+    why = f"no program {program!r} to start"
+    if os.path.isfile(program):
+        why = f"{program} isn't executable; name what runs it before it, or make it executable"
+    elif os.path.isdir(program):
+        why = f"{program} is a directory; name the program in it"
+    raise HarnessError(f"--orchestrator: {why}")
+
+
 def useless(settings: Settings) -> str | None:
     """Return which options guests of this backend can't use, None if there are none."""
     if settings.backend == "fake" and (settings.artifacts or settings.openvmm):

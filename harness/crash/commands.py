@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +12,7 @@ import click
 from harness import outputs, sharding
 from harness.errors import HarnessError, Unavailable
 from harness.places import clear
-from harness.settings import BACKENDS, Settings, orchestrator_words, require_runs, session_directory, useless
+from harness.settings import BACKENDS, Settings, require_program, require_runs, session_directory, useless
 from harness.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -131,17 +130,6 @@ def _part(shard: str) -> Shard:
         raise HarnessError(f"--shard: {error}") from error
 
 
-def _require_program(settings: Settings) -> None:
-    if settings.orchestrator is None:
-        return
-    try:
-        command = orchestrator_words(settings)
-    except ValueError as error:
-        raise HarnessError(f"--orchestrator: {error}") from error
-    if not command or shutil.which(command[0]) is None:
-        raise HarnessError(f"--orchestrator: no program {command[0] if command else ''!r} to start")
-
-
 @contextmanager
 def _session(
     options: dict[str, object], *, sweep: str = "quick", shard: Shard = WHOLE
@@ -163,7 +151,7 @@ def _session(
         directory=session_directory(),
         shard=shard,
     )
-    _require_program(settings)
+    require_program(settings)
     if fault := useless(settings):
         raise HarnessError(fault)
     if lacking := missing(settings):

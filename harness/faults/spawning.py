@@ -11,6 +11,8 @@ from harness.crash.trace import Tracer
 from harness.errors import Late
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from harness.deadline import Deadline
     from harness.sut.program import Program
     from harness.witness.contract import Pin
@@ -25,7 +27,7 @@ STOPPED = frozenset("Tt")
 
 
 class HeldSpawn:
-    """Holds the next child of an orchestrator between its fork and its exec.
+    """Holds the next child of an orchestrator between its fork and its exec, until the end of a block at the latest.
 
     Args:
         world: The test's world.
@@ -41,6 +43,12 @@ class HeldSpawn:
         output = os.path.join(world.root, "out", "held-spawn.txt")
         self._tracer = Tracer(program.pid, output, injection=f"{CALL}:signal=SIGSTOP:when=1")
         world.processes.own(self._tracer.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tracer.stop()
 
     def child(self, deadline: Deadline) -> Pin:
         """Wait until the child is held, and return it; :meth:`release` closes it.

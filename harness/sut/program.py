@@ -235,7 +235,8 @@ class Program:
         """Return the next message of the running operation."""
         message = self._read(operation.where, deadline, tuple(operation.passed))
         if message.get("id") != operation.number:
-            raise ProtocolBroken(f"{operation.where}: the orchestrator answered another request: {message!r}")
+            other = f"the orchestrator answered another request: {message!r}, where the id is {operation.number}"
+            raise ProtocolBroken(f"{operation.where}: {other}")
         return message
 
     def works(self) -> bool:
@@ -279,7 +280,7 @@ class Program:
                     continue
                 raise ProgramEnded(where, self._finish(), passed, self._last_words())
             if not ready and deadline.expired():
-                found = f"nothing after {passed[-1]}" if passed else "nothing"
+                found = f"nothing{f' after {passed[-1]}' if passed else ''}{self._last_words()}"
                 raise Late(where, expected="an answer of the orchestrator", found=found)
         return self._lines.popleft()
 
@@ -289,12 +290,13 @@ class Program:
         if data is None:
             return False
         *lines, self._buffer = (self._buffer + data).split(b"\n")
+        where = self._running.where if self._running is not None else "hello" if self.hello is None else "no request"
         self.transcript += [b"< " + line + b"\n" for line in lines]
         for line in lines:
-            self._lines.append(decode(line))
+            self._lines.append(decode(line, where))
             self._tell(f"orchestrator {self.pid}", said(self._lines[-1]))
         if len(self._buffer) > MAX_LINE:
-            decode(self._buffer)
+            decode(self._buffer, where)
         return bool(data)
 
     def _tell(self, who: str, what: str) -> None:

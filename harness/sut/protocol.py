@@ -19,9 +19,11 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from harness.errors import OfOrchestrator, Unmet
+from harness.errors import OfOrchestrator, Unmet, is_finding
 from harness.sut.messages import MAX_LINE, PROTOCOL, RESULTS, HelloSaid
 from harness.sut.needs import DETAILS
+
+__tracebackhide__ = is_finding
 
 T = TypeVar("T")
 
@@ -102,22 +104,27 @@ def encode(message: dict[str, object]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def decode(line: bytes) -> dict[str, object]:
+def decode(line: bytes, where: str) -> dict[str, object]:
     """Return the message of a line.
+
+    Args:
+        line: What was said.
+        where: The operation, for the error.
 
     Raises:
         ProtocolBroken: It isn't one JSON object, or is longer than a line may be.
     """
     if len(line) > MAX_LINE:
-        raise ProtocolBroken(f"the orchestrator said a line of over {MAX_LINE} bytes, the limit of protocol {PROTOCOL}")
+        limit = f"a line of over {MAX_LINE} bytes, the limit of protocol {PROTOCOL}"
+        raise ProtocolBroken(f"{where}: the orchestrator said {limit}")
     try:
         message = mapping(json.loads(line))
     except (ValueError, RecursionError):
         message = {}
     if not message:
         raise ProtocolBroken(
-            f"the orchestrator said {_shown(line)}, which isn't a message of one JSON object; what it prints besides "
-            "the protocol belongs on its error output"
+            f"{where}: the orchestrator said {_shown(line)}, which isn't a message of one JSON object; what it prints "
+            "besides the protocol belongs on its error output"
         )
     return message
 

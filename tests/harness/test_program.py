@@ -188,7 +188,7 @@ ANSWERS = {
     '{"id":1,"step":"a.b","hit":0}': "Expected `int` >= 1",
     '{"id":1,"step":"a.b","hit":2}': "announced a.b#2 after 0 of that name",
     '{"id":1,"output":"x"}': "which is no message of a program",
-    '{"id":7,"ok":true}': "answered another request",
+    '{"id":7,"ok":true}': "answered another request: .*, where the id is 1",
     '{"ok":true}': "answered another request",
 }
 
