@@ -37,9 +37,10 @@ POLICIES: dict[str, Policy | None] = {
     },
     "forwards": {
         "mode": "deny",
+        # Ports of the host that take no privilege and that no system gives away by itself.
         "forwards": [
-            {"protocol": "udp", "host": 53, "guest": 5353},
-            {"protocol": "tcp", "host": 8080, "guest": 80},
+            {"protocol": "udp", "host": 25353, "guest": 5353},
+            {"protocol": "tcp", "host": 28080, "guest": 80},
         ],
     },
     "proxy-only": {"mode": "proxy-only", "proxy": 3128, "address": "10.9.8.2/24"},

@@ -33,6 +33,9 @@ SECTORS = "sectors:"
 LINUX = "linux"
 """The need of a guest with a kernel of its own: what it does with a command line, a disk or a fault isn't modelled."""
 
+ENDS = "ends"
+"""The need of a guest that ends by itself where it has neither images nor somebody who manages it."""
+
 WORKER = "worker"
 """The need of a VMM that runs its guest in a process of its own."""
 
@@ -227,7 +230,8 @@ class Backend(Protocol):
         """Return why it can't do something that a scenario needs, None if it can.
 
         Args:
-            need: :data:`PAUSE`, :data:`KNOB`, :data:`GUEST`, :data:`EVIDENCE` or :data:`SECTORS` with what follows it.
+            need: :data:`PAUSE`, :data:`KNOB`, :data:`GUEST`, :data:`EVIDENCE` or :data:`SECTORS` with what follows it,
+                or one of the needs without more.
         """
         ...
 

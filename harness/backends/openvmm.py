@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from harness import images, witness
 from harness.backends import artifacts, asking, checksums
 from harness.backends.artifacts import RELEASE, SOURCE_MANIFEST
-from harness.backends.contract import EVIDENCE, GUEST, KNOB, PAUSE, SECTORS, WORKER, Artifacts
+from harness.backends.contract import ENDS, EVIDENCE, GUEST, KNOB, PAUSE, SECTORS, WORKER, Artifacts
 from harness.backends.probes import probe
 from harness.backends.watch import Watch
 from harness.errors import Unsupported
@@ -102,6 +102,8 @@ class OpenVmm:
             return "a real VMM can't be held at a point"
         if kind == EVIDENCE:
             return "nobody sees when a real guest takes a request"
+        if need == ENDS:
+            return "a guest without images opens a shell on its console, which nobody leaves (contract openvmm 6)"
         if need == WORKER:
             return "OpenVMM runs its guest in its one process (--single-process)"
         if need == f"{SECTORS}4096":
