@@ -43,15 +43,16 @@ def facts(look: Look | None, files: Found) -> GuestFacts:
     mounts = look("/bin/cat", "/proc/mounts") or ""
     names = devices(look("/bin/cat", "/proc/partitions") or "")
     disks = [name for name in names if DISK.fullmatch(name)]
-    line = look("/bin/cat", "/proc/cmdline")
+    line, release = look("/bin/cat", "/proc/cmdline"), look("/bin/cat", "/proc/sys/kernel/osrelease")
     return GuestFacts(
-        image_format=image_format(names),
+        image_format=image_format(names, mounts),
         upper=upper(mounts, disks),
         block_size=_block_size(look, disks),
         scratch=len(disks) > 1 if disks else None,
         command_line=line.removesuffix("\n") if line else None,
         distro_file=files.get("distro"),
         scratch_file=files.get("scratch"),
+        kernel=release.strip() if release else None,
     )
 
 
@@ -61,11 +62,15 @@ def devices(partitions: str) -> list[str]:
     return [row[-1] for row in words if row and DEVICE.fullmatch(row[-1])]
 
 
-def image_format(names: list[str]) -> str | None:
-    """Tell whether the guest found a partition on a disk, or an image of a whole one; None if no disk is in sight."""
-    if not names:
-        return None
-    return "gpt" if any(not DISK.fullmatch(name) for name in names) else "erofs"
+def image_format(names: list[str], mounts: str) -> str | None:
+    """Tell whether the guest found a partition on a disk, or mounted a whole one; None if neither is in sight.
+
+    A disk without partitions tells nothing by itself: a guest may read the table of one without its kernel's help.
+    """
+    if any(not DISK.fullmatch(name) for name in names):
+        return "gpt"
+    whole = any(kind == "erofs" and DISK.fullmatch(source.removeprefix("/dev/")) for source, kind in _mounted(mounts))
+    return "erofs" if whole else None
 
 
 def upper(mounts: str, disks: list[str]) -> str | None:
@@ -92,7 +97,7 @@ def _mounted(mounts: str) -> list[tuple[str, str]]:
 
 
 def opened(run: Run, table: Iterable[Descriptor]) -> Found:
-    """Tell which files a VMM opened for its disks, in the order of their roles.
+    """Tell which files a VMM opened for its disks.
 
     What it was given stays in its table under the numbers that its arguments name; what it opened by them is beyond.
 
@@ -101,15 +106,24 @@ def opened(run: Run, table: Iterable[Descriptor]) -> Found:
         table: Its descriptors.
 
     Returns:
-        Device and inode by role; nothing unless there are as many files as roles, or kernel and initramfs besides.
+        Device and inode by role: those of the file that was handed over for it where that is open, else those of the
+        next file that nobody handed over. Nothing unless there are as many files as roles, or kernel and initramfs
+        besides.
     """
     words = " ".join(run.arguments)
     given = {int(number) for number in re.findall(r"/proc/self/fd/(\d+)", words)}
-    roles = re.findall(r"\b(distro|runtime|custom|scratch):file:", words)
+    roles: dict[str, str] = dict(re.findall(r"\b(distro|runtime|custom|scratch):file:([^, ]*)", words))
     rows = sorted(table)
+    objects = {f"/proc/self/fd/{one.number}": (one.device, one.inode) for one in rows}
     log = {(one.device, one.inode) for one in rows if one.number == OUTPUT}
     own = [one for one in rows if one.number > STANDARD and one.number not in given and one.target.startswith("/")]
     files = [(one.device, one.inode) for one in own if not one.target.startswith(NO_IMAGES)]
     images = [file for file in dict.fromkeys(files) if file not in log]
     # Blocks are opened before the kernel and the initramfs (contract openvmm 5).
-    return dict(zip(roles, images, strict=False)) if len(images) - len(roles) in {0, 2} else {}
+    if len(images) - len(roles) not in {0, 2}:
+        return {}
+    # Numbers are given out anew, so their order isn't that of the opens: what was checked is known, the rest is left.
+    known = {role: objects[place] for role, place in roles.items() if objects.get(place) in images}
+    handed = {(one.device, one.inode) for one in rows if one.number in given}
+    others = iter([file for file in images if file not in handed])
+    return {role: file for role in roles if (file := known.get(role) or next(others, None)) is not None}

@@ -246,23 +246,26 @@ def partitions(*names: str) -> str:
     ("mounts", "names", "image_format", "upper", "scratch"),
     [
         (LAYERED, ("vda", "vdb"), "erofs", "ext4", True),
+        # What a guest made of a partition by itself, without its kernel's help, is neither of them for sure.
+        (LAYERED.replace("/dev/vda", "/dev/loop0"), ("vda", "vdb"), None, "ext4", True),
         (LAYERED, ("vda", "vdb", "vdb1"), "gpt", "ext4", True),
-        (OVERLAY, ("vda",), "erofs", "ramfs", False),
+        (OVERLAY, ("vda",), None, "ramfs", False),
         (OVERLAY, ("vda", "vda1"), "gpt", "ramfs", False),
         # A workload in a root of its own sees neither what is below its overlay nor which disk is which.
-        (OVERLAY, ("vda", "vdb"), "erofs", None, True),
+        (OVERLAY, ("vda", "vdb"), None, None, True),
         (OVERLAY, (), None, None, None),
-        ("", ("vda",), "erofs", None, False),
+        ("", ("vda",), None, None, False),
         ("", ("sda", "loop0"), None, None, None),
     ],
 )
 def test_a_guest_is_asked_for_what_it_found(
     mounts: str, names: tuple[str, ...], image_format: str | None, upper: str | None, *, scratch: bool | None
 ) -> None:
-    look = guest_of(mounts=mounts, partitions=partitions(*names), cmdline="a=b c\n")
+    look = guest_of(mounts=mounts, partitions=partitions(*names), cmdline="a=b c\n", osrelease="6.1\n")
     found = asking.facts(look, {"distro": (1, 2)})
     assert (found.image_format, found.upper, found.scratch) == (image_format, upper, scratch)
     assert (found.command_line, found.distro_file, found.scratch_file) == ("a=b c", (1, 2), None)
+    assert (found.kernel, found.mounts) == ("6.1", None)
 
 
 @pytest.mark.parametrize(
@@ -303,6 +306,9 @@ def test_the_files_that_a_vmm_opened_are_told_from_those_that_it_got() -> None:
     own = [Descriptor(3, 9, 3, "/dev/kvm"), Descriptor(5, 9, 5, "anon_inode:[eventpoll]")]
     images_ = [Descriptor(10, 9, 71, "/i/distro"), Descriptor(11, 9, 80, "/i/scratch")]
     assert asking.opened(run, [*got, *own, *images_]) == {"distro": (9, 71), "scratch": (9, 80)}
+    # The numbers say nothing of the order: what was handed over is known.
+    checked = [Descriptor(9, 9, 80, "/i/scratch"), Descriptor(10, 9, 70, "/i/distro")]
+    assert asking.opened(run, [*got, *own, *checked]) == {"distro": (9, 70), "scratch": (9, 80)}
     boot = [Descriptor(12, 9, 12, "/k"), Descriptor(13, 9, 13, "/r")]
     assert asking.opened(run, [*got, *own, *images_, *boot]) == {"distro": (9, 71), "scratch": (9, 80)}
     assert asking.opened(run, [*got, *own]) == {}
