@@ -151,6 +151,18 @@ class Sandbox:
         if self.world.declares(STORE):
             self.world.expect(f"{where}: {name}", expected=there, found=name in self.names())
 
+    def can(self, op: str, what: str) -> bool:
+        """Tell whether the orchestrator under test has an operation; what isn't judged without it goes to the table.
+
+        For what a scenario ends with: one that is about the operation asks for it, and is skipped.
+
+        Args:
+            op: The operation.
+            what: What it shows, in words.
+        """
+        hello = self.world.hello
+        return self.world.saw(what, True if hello is None or op in hello.operations else None)
+
     def provision(self, program: Program) -> None:
         """Provision it, which must succeed."""
         self.succeed(program, "provision", self.request())

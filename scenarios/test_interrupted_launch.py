@@ -33,12 +33,16 @@ def interrupted(world: World, step: tuple[str, int], way: str) -> tuple[Sandbox,
 
 
 def live_on(world: World, box: Sandbox, program: Program, where: str) -> None:
-    """The sandbox is usable and removable again."""
+    """The sandbox is usable and removable again, as far as the orchestrator goes."""
     world.vmm.configure()
     box.succeed(program, "start")
-    world.processes.one(f"{where}, then start")
-    world.expect(f"{where}, then exec", expected="again\n", found=box.output(program, "/bin/echo", "again"))
-    box.succeed(program, "stop")
+    vmm = world.processes.one(f"{where}, then start")
+    if box.can("exec", "a program in the next guest"):
+        world.expect(f"{where}, then exec", expected="again\n", found=box.output(program, "/bin/echo", "again"))
+    if box.can("stop", "a stop of the next VMM"):
+        box.succeed(program, "stop")
+    else:
+        vmm.pin.end()
     world.processes.none(f"{where}, then stop", world.soon())
     box.succeed(program, "deprovision")
     world.expect(f"{where}, then deprovision", expected=[], found=box.names())
@@ -70,7 +74,8 @@ def test_a_spawned_vmm_without_an_endpoint_is_left_alone_until_it_exits(world: W
         world.expect(f"{where}, then {op}", expected="indeterminate", found=box.verdict(second, op).partition(":")[0])
     # Each of them looks at the held claim for a second; one way of crashing tries them all.
     for op in ("start", "stop", "deprovision") if way == "kill" else ("start",):
-        box.fail(second, op, "Indeterminate")
+        if box.can(op, f"a refused {op}"):
+            box.fail(second, op, "Indeterminate")
     found = world.processes.one(f"{where}, then start, stop and deprovision")
     world.expect(f"{where}: the VMM", expected=vmm.pin.pid, found=found.pin.pid)
     box.expect_kept(f"{where}: the journal", "launch.json", there=True)
