@@ -71,8 +71,9 @@ def stopped(world: World, box: Sandbox, program: Program, where: str) -> None:
     world.expect(f"{where}, exec", expected="here\n", found=box.output(program, "/bin/echo", "here"))
     box.succeed(program, "stop")
     world.processes.none(f"{where}, stop", world.soon())
-    vm = world.runs.one(where)
-    world.expect(f"{where}, signals", expected=[], found=vm.signals() or [])
+    signals = world.runs.one(where).signals()
+    if world.saw("signals to the VMM", signals):
+        world.expect(f"{where}, signals", expected=[], found=signals)
 
 
 @pytest.mark.case("T21")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from harness import cache
 from harness.backends import archives, checksums
 from harness.errors import HarnessError
+from harness.images.restamp import is_erofs
 from harness.platform import split_command
 
 if TYPE_CHECKING:
@@ -201,6 +202,9 @@ def _beside(kernel: str) -> str:
 
 
 def _words(command: str) -> list[str]:
+    if os.path.isfile(command):
+        # A path with spaces, which nobody meant to be split.
+        return [command]
     try:
         return split_command(command)
     except ValueError:
@@ -218,9 +222,7 @@ def _check(found: Found) -> None:
         found.missing.append("an OpenVMM command that can be split into words")
     if program is not None:
         found.command[0] = os.path.abspath(program)
-    for path in (found.kernel, found.initrd, found.distro):
-        if path and not os.path.isfile(path) and not _is_named(found, path):
-            found.missing.append(f"the file {path}")
+    _check_files(found)
     if not found.manifest:
         found.missing.append(f"{SOURCE_MANIFEST} beside the kernel ({MANIFEST})")
     elif os.path.isfile(found.manifest):
@@ -228,6 +230,14 @@ def _check(found: Found) -> None:
         _digests(found)
     elif not _is_named(found, found.manifest):
         found.missing.append(f"the file {found.manifest}")
+
+
+def _check_files(found: Found) -> None:
+    for path in (found.kernel, found.initrd, found.distro):
+        if path and not os.path.isfile(path) and not _is_named(found, path):
+            found.missing.append(f"the file {path}")
+    if found.distro and os.path.isfile(found.distro) and not is_erofs(found.distro):
+        found.missing.append(f"a distro that is an EROFS image ({found.distro} is none, or can't be read)")
 
 
 def _is_named(found: Found, path: str) -> bool:

@@ -13,7 +13,8 @@ from harness.errors import Unavailable
 if TYPE_CHECKING:
     from harness.world import World
 
-SIZE = "256k"
+SIZE = "1m"
+"""Room for what real VMs log of their boots."""
 CHUNK = 4096
 FILL = "fill"
 """A file beside the sandboxes, which takes what room there is."""

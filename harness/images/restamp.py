@@ -13,6 +13,16 @@ SUPERBLOCK, MAGIC, CHECKSUM, FEATURES, UUID = 1024, 0xE0F5E1E2, 4, 8, 48
 HAS_CHECKSUM = 1
 
 
+def is_erofs(path: str) -> bool:
+    """Tell whether a file begins as an EROFS image does; a file that can't be read doesn't."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(SUPERBLOCK)
+            return file.read(4) == struct.pack("<I", MAGIC)
+    except OSError:
+        return False
+
+
 def restamp(source: str, target: str, identity: str) -> None:
     """Copy an EROFS image and set the copy's UUID.
 

@@ -18,6 +18,10 @@ from stand_in import checkout, release, state, sums
 NAMES = ("bin/openvmm", "guest/vmlinux", "guest/initramfs.cpio.gz", "SOURCE-MANIFEST.json")
 
 
+EROFS = bytes(1024) + (0xE0F5E1E2).to_bytes(4, "little")
+"""As much of an image as tells what it is."""
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     return release(tmp_path / "release")
@@ -46,7 +50,7 @@ def test_a_release_is_found_by_the_option_and_by_the_environment(made: Path) -> 
 
 def test_a_checkout_needs_no_digests_and_brings_its_distro(tmp_path: Path) -> None:
     root = checkout(tmp_path / "checkout")
-    (root / "build/ubuntu-distro.erofs").touch()
+    (root / "build/ubuntu-distro.erofs").write_bytes(EROFS)
     found = find(str(root))
     assert found.missing == []
     assert found.command == [str(root / "openvmm/target/release/openvmm")]
@@ -82,6 +86,18 @@ def test_an_openvmm_that_is_given_takes_the_place_of_the_release_s_own(made: Pat
         "NVX_KERNEL (it goes with --openvmm)",
         "NVX_INITRD (it goes with --openvmm)",
     ]
+
+
+def test_a_path_with_spaces_is_a_command_of_one_word(made: Path) -> None:
+    spaced = made.parent / "a re lease"
+    made.rename(spaced)
+    parts = {
+        "NVX_OPENVMM": f"{spaced}/bin/openvmm",
+        "NVX_KERNEL": f"{spaced}/guest/vmlinux",
+        "NVX_INITRD": f"{spaced}/guest/initramfs.cpio.gz",
+    }
+    found = find(**parts)
+    assert (found.missing, found.command) == ([], [parts["NVX_OPENVMM"]])
 
 
 def test_a_program_that_lost_its_right_to_be_started_says_so(made: Path) -> None:
@@ -181,4 +197,10 @@ def test_a_distro_can_be_given(made: Path) -> None:
     assert find(str(made), NVX_DISTRO="/none.erofs").missing == ["the file /none.erofs"]
     manifest = json.loads((made / "SOURCE-MANIFEST.json").read_text())
     assert manifest["openvmm"]["microvm_abi_version"] == 2
-    assert find(str(made), NVX_DISTRO=str(made / "guest/vmlinux")).distro == str(made / "guest/vmlinux")
+    kernel, distro = made / "guest/vmlinux", made.parent / "distro"
+    assert find(str(made), NVX_DISTRO=str(kernel)).missing == [
+        f"a distro that is an EROFS image ({kernel} is none, or can't be read)"
+    ]
+    distro.write_bytes(EROFS)
+    found = find(str(made), NVX_DISTRO=str(distro))
+    assert (found.distro, found.missing) == (str(distro), [])
