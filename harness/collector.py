@@ -142,7 +142,7 @@ class Collector:
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
         """Have what a scenario has in hand tidied, whatever comes next."""
-        if self._has_scenarios:
+        if self._has_scenarios or self.table:
             guards.cut_short(self._config)
 
     @pytest.hookimpl(optionalhook=True)
@@ -217,7 +217,8 @@ class Collector:
             # A part may be empty: what was selected belongs to the others.
             session.exitstatus = pytest.ExitCode.OK
         if self.table and not self._judged and session.exitstatus == pytest.ExitCode.OK and self._is_whole:
-            self._faults.append("every test was skipped, so nothing was judged; the table says why")
+            more = "" if self._settings.orchestrator is None else ", and docs/protocol.md what a hello may declare"
+            self._faults.append(f"every test was skipped, so nothing was judged; the table says why{more}")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         self.table.cut |= bool(session.shouldstop or session.shouldfail) or session.exitstatus in CUT
         if path is not None:

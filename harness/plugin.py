@@ -117,6 +117,13 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Look at another orchestrator once, before workers do: this process collects nothing, so it looks here."""
+    if fault := _unfit(config):
+        raise pytest.UsageError(fault)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
     """Give each worker of pytest-xdist the same directory: this process removes it at the end."""
     config: pytest.Config = getattr(node, "config")  # noqa: B009 - xdist is optional and untyped

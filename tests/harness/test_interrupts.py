@@ -98,6 +98,12 @@ class Command:
         else:
             self.child.send_signal(signal.SIGINT)
 
+    def insist(self) -> None:
+        """Type it again and again, until the end."""
+        self.interrupt(typed=True)
+        while not until(lambda: self.child.poll() is not None, SOON(0.05)):
+            self.interrupt(typed=True)
+
     def require_clean(self) -> None:
         """It has ended as it should, and left nothing."""
         out, errors = self.child.communicate(timeout=60)
@@ -148,27 +154,29 @@ def test_a_replay_is_cut_short_with_its_vmm(runs: Path, *, typed: bool) -> None:
 def test_a_run_of_pytest_is_cut_short_in_a_scenario_without_a_word_of_what_it_had_in_hand(
     runs: Path, tmp_path: Path, *, patient: bool
 ) -> None:
+    """By its user, who may well be in a hurry."""
     script = python.write_script(str(tmp_path / "deaf.py"), packages=(), body=DEAF)
     command = Command(
         runs, "scenarios/test_interrupted_launch.py", "-p", "no:cacheprovider", *ENDLESS,
         "--orchestrator", python.as_text(script), module="pytest",
     )  # fmt: skip
     assert until(lambda: works(runs), SOON(60))
-    command.interrupt(typed=True)
-    while not patient and not until(lambda: command.child.poll() is not None, SOON(0.05)):
-        command.interrupt(typed=True)
+    command.interrupt(typed=True) if patient else command.insist()
     require_tidied(command)
 
 
-def test_a_run_of_pytest_that_is_cut_short_in_a_fixture_keeps_what_was_judged_before(runs: Path) -> None:
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
+def test_a_run_of_pytest_that_is_cut_short_in_a_fixture_keeps_what_was_judged_before(
+    runs: Path, workers: list[str]
+) -> None:
     scenarios = runs / "test_two.py"
     scenarios.write_text(TWO)
     command = Command(
         runs / "r", str(scenarios), "--confcutdir", str(runs), "-p", "no:cacheprovider", "-p", "no:randomly",
-        module="pytest",
+        *workers, module="pytest",
     )  # fmt: skip
     assert until((runs / "waits").exists, SOON(60))
-    command.interrupt(typed=True)
+    command.insist()
     out = require_tidied(command)
     assert [line for line in out.splitlines() if "first" in line or "cut short" in line] == [
         "c3     first     fake     pass",

@@ -112,6 +112,15 @@ def test_a_script_that_is_not_there_is_named_as_it_was_typed(pytester: pytest.Py
     )
 
 
+def test_one_that_ends_is_told_once_however_many_would_have_asked_it(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    body = "with open(__file__ + '.count', 'a') as file:\n    file.write('x')\nsys.exit('no database')"
+    command = python.as_text(python.write_script(str(tmp_path / "ends.py"), packages=(), body=body))
+    result = judged(pytester, command, SCENARIO, "-n", "2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --orchestrator *: hello: *ended with 1; its last words: no database"])
+    assert (tmp_path / "ends.py.count").read_text() == "x"
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
