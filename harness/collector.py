@@ -118,6 +118,10 @@ class Collector:
     Args:
         settings: The run's options.
         config: pytest's.
+
+    Attributes:
+        table: The table.
+        notes: What is said below it.
     """
 
     def __init__(self, settings: Settings, config: pytest.Config) -> None:
@@ -129,6 +133,7 @@ class Collector:
         self._judged = False
         self._has_scenarios = False
         self._faults: list[str] = []
+        self.notes: list[str] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -244,6 +249,8 @@ class Collector:
             terminalreporter.section(f"scenarios on {self._settings.backend}{system_name()}")
             for line in self.table.lines():
                 terminalreporter.write_line(line)
+            for note in self.notes:
+                terminalreporter.write_line(f"note: {note}")
         for fault in self._faults:
             terminalreporter.write_line(f"error: {fault}", red=True)
 

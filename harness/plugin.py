@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harness.world import World
 
 SETTINGS = pytest.StashKey[Settings]()
+COLLECTOR = pytest.StashKey[Collector]()
 WORLD = pytest.StashKey["World"]()
 SHARED = pytest.StashKey[int]()
 
@@ -95,7 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
         directory=_worker_input(config).get("nvx_directory") or session_directory(),
         shard=sharding.parse(str(config.getoption("shard"))),
     )
-    config.pluginmanager.register(Collector(settings, config), "nvx-collector")
+    collector = config.stash[COLLECTOR] = Collector(settings, config)
+    config.pluginmanager.register(collector, "nvx-collector")
     guards.open_dump(config)
     if fault := _fault(settings, chosen=chosen is not None, report=config.getoption("nvx_report")):
         raise pytest.UsageError(fault)
@@ -328,11 +330,14 @@ def _unfit(config: pytest.Config) -> str | None:
         return None
     from harness.outputs import said_of
     from harness.sut.introduce import introduce
+    from harness.sut.needs import unknown
 
     try:
-        introduce(settings)
+        strange = unknown(introduce(settings))
     except (Finding, HarnessError, OSError) as error:
         return f"--orchestrator {settings.orchestrator}: {said_of(error)}"
+    if strange:
+        config.stash[COLLECTOR].notes.append(f"the hello declares what this harness doesn't know: {', '.join(strange)}")
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from harness.errors import Unmet
+from harness.sut.messages import ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,6 +53,12 @@ _ARGUMENTS: dict[tuple[str, str], str] = {
     ("exec", "inheritEnvironment"): "exec-options",
     ("exec", "timeoutMs"): "exec-options",
 }
+
+
+def unknown(hello: Hello) -> list[str]:
+    """Return what a hello declares and no scenario asks for: a later harness's words, or misspelt ones."""
+    kinds = (("operation", hello.operations, ARGUMENTS), ("need", hello.needs, NEEDS), ("way", hello.ways, WAYS))
+    return [f"{kind} {name}" for kind, names, known in kinds for name in names if name not in known]
 
 
 def require(hello: Hello, request: Mapping[str, object]) -> None:

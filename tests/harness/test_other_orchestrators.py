@@ -112,6 +112,22 @@ def test_a_script_that_is_not_there_is_named_as_it_was_typed(pytester: pytest.Py
     )
 
 
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
+def test_what_a_hello_declares_and_nobody_knows_is_noted_once(
+    pytester: pytest.Pytester, tmp_path: Path, workers: list[str]
+) -> None:
+    words = speaking(tmp_path)
+    script = tmp_path / "speaks.py"
+    script.write_text(script.read_text().replace('"reattach"]', '"reatach"]').replace('["scratch"]', '["scratsh"]'))
+    result = judged(pytester, python.as_text(words), CELL, *workers)
+    result.assert_outcomes(skipped=1)
+    noted = [line for line in result.stdout.lines if line.startswith("note: ")]
+    assert noted == ["note: the hello declares what this harness doesn't know: operation reatach, need scratsh"]
+    result.stdout.fnmatch_lines(
+        ["error: every test was skipped, *says why, and docs/protocol.md what a hello may declare"]
+    )
+
+
 def test_one_that_ends_is_told_once_however_many_would_have_asked_it(pytester: pytest.Pytester, tmp_path: Path) -> None:
     body = "with open(__file__ + '.count', 'a') as file:\n    file.write('x')\nsys.exit('no database')"
     command = python.as_text(python.write_script(str(tmp_path / "ends.py"), packages=(), body=body))
