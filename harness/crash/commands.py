@@ -111,6 +111,9 @@ def sweep(
     if tally.failures:
         click.echo(text_of(tally, options_of(settings, started=started)))
     click.echo(tally.line())
+    if not tally.points and part.count == 1:
+        click.echo("error: every cell was skipped, so nothing was judged", err=True)
+        return 1
     return 1 if tally.failures or not found.slice.whole else 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import python
 from harness.progress import Line, clock, stages
 from harness.sharding import Shard
 from tests.harness.seeded import faulty
@@ -99,6 +100,16 @@ def test_what_can_not_be_done_is_named(arguments: list[str], said: str, status: 
     done = nvx_harness(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert said in done.stderr
+
+
+def test_a_sweep_that_judges_nothing_is_an_error(tmp_path: Path) -> None:
+    hello = '{"hello": {"protocol": 1, "operations": ["provision", "start"], "steps": ["start.spawned"]}}'
+    body = f"print({hello!r}, flush=True)\nsys.stdin.read()"
+    command = python.as_text(python.write_script(str(tmp_path / "little.py"), packages=(), body=body))
+    done = nvx_harness("sweep", "--scene", "start", "--group", "steps", "-j", "1", "--orchestrator", command)
+    assert done.returncode == 1
+    assert done.stdout.startswith("skipped: needs ")
+    assert done.stderr == "error: every cell was skipped, so nothing was judged\n"
 
 
 def test_a_replay_without_evidence_names_none() -> None:
