@@ -166,7 +166,7 @@ class Sweep:
         return [(FIGURES, tally.figures()), (CRASHES, tally.crashes(self._options))]
 
     def text(self, tally: Tally) -> str:
-        """Return what the failed cells of a tally are, with the line that runs each again."""
+        """Return what the failed cells of a tally are, at least one, with the line that runs each again."""
         return text_of(tally, self._options)
 
     @property
@@ -208,7 +208,9 @@ def text_of(tally: Tally, options: tuple[str, ...]) -> str:
         tally: The tally.
         options: What a replay has to be told besides the cell.
     """
-    lines = [f"{len(tally.failures)} of {tally.points} crash cells failed:"]
+    # Of a longer text the table has the first line alone.
+    first = tally.failures[0].violation.partition("\n")[0]
+    lines = [f"{len(tally.failures)} of {tally.points} crash cells failed, the first: {first}"]
     for failure in tally.failures[:SHOWN]:
         lines += ["", failure.violation, *(f"  {line}" for line in shown(failure.vmms))]
         if failure.evidence:

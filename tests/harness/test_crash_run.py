@@ -153,7 +153,7 @@ def test_the_text_of_failed_cells_says_how_to_run_each_again(sweep: Sweep) -> No
     tally = Tally()
     tally.take(runner.Result(SPAWNED, fired=True, violation="what was found", evidence="/e"))
     assert sweep.text(tally).splitlines() == [
-        "1 of 1 crash cells failed:",
+        "1 of 1 crash cells failed, the first: what was found",
         "",
         "what was found",
         "  evidence: /e",
