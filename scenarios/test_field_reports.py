@@ -81,6 +81,8 @@ def test_a_vmm_that_is_slow_to_go_is_neither_used_again_nor_joined_by_another(wo
 @pytest.mark.case("T07a")
 def test_a_cleaner_of_old_files_takes_all_but_the_configuration_and_no_second_vmm_gets_the_disk(world: World) -> None:
     """Record, log, socket and capability of a running VM are gone: only the disk still says that somebody has it."""
+    if world.host.guards_files:
+        pytest.skip("a log that is written to can't be removed here: it still says that somebody has it")
     box = Sandbox(world)
     program = started(world, box)
     vmm = world.processes.one("start")
@@ -100,6 +102,8 @@ def test_a_cleaner_of_old_files_takes_all_but_the_configuration_and_no_second_vm
 @pytest.mark.spec("620.scope3.h", "620.scope3.i")
 def test_a_frozen_vmm_is_waited_for_as_long_as_was_said_and_ended_by_force_alone(world: World) -> None:
     """It can be connected to and answers nothing: each operation keeps to its deadline, and nobody thaws it."""
+    if not hasattr(signal, "pidfd_send_signal"):
+        pytest.skip("no signal freezes a process here")
     box = Sandbox(world, upper=RAMFS)
     program = started(world, box)
     vmm = world.processes.one("start")

@@ -6,12 +6,16 @@ import signal
 
 import pytest
 
-from harness.platform import open_terminal
+from harness.platform import KERNEL, open_terminal
 from harness.platform.contract import Terminal
 from harness.sandbox import RAMFS, Sandbox
 from harness.world import World
 
-pytestmark = [pytest.mark.case("T36"), pytest.mark.spec("620.scope3.a")]
+pytestmark = [
+    pytest.mark.case("T36"),
+    pytest.mark.spec("620.scope3.a"),
+    pytest.mark.skipif(KERNEL == "win32", reason="Windows has consoles instead: test_consoles.py"),
+]
 
 INTERRUPTED = 130
 WORKS = ("--", "/bin/sh", "-c", "echo up; sleep 60")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.crash.scenes import IDENTIFIED
-from harness.crash.trace import Tracer, read
+from harness.crash.trace import Tracer, find, read
 from harness.deadline import until
 from harness.errors import Finding
 from harness.platform import interrupts_held
@@ -176,7 +176,12 @@ class Stage:
         return _ended(running, None)
 
     def trace(self, injection: str | None = None) -> Ended:
-        """Run the scene's operation under strace, and end the orchestrator."""
+        """Run the scene's operation under strace, and end the orchestrator.
+
+        Raises:
+            Unavailable: There is no strace, or it may not attach here.
+        """
+        find()
         conversation = self.program.conversation()
         output = os.path.join(self.world.root, "out", f"trace-{self.orchestrators}.txt")
         threads = [int(task) for task in os.listdir(f"/proc/{self.program.pid}/task")]

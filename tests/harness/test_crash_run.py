@@ -162,6 +162,22 @@ def test_the_text_of_failed_cells_says_how_to_run_each_again(sweep: Sweep) -> No
     assert tally.figures() == {"crashPoints": 1, "violations": 1, "cellsFired": 1, "processesStarted": 0}
 
 
+def test_calls_are_unavailable_where_there_is_neither_strace_nor_a_process_table(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = os.listdir
+
+    def absent(path: str) -> list[str]:
+        if path.endswith("/task"):
+            raise FileNotFoundError(2, "as on Windows", path)
+        return listed(path)
+
+    monkeypatch.setattr("harness.crash.trace.shutil.which", lambda _name: None)
+    monkeypatch.setattr("harness.crash.stage.os.listdir", absent)
+    with pytest.raises(Unavailable, match="strace"):
+        sweep.replay(parse("stop/syscall-EIO/unlinkat:runtime.json#1"))
+
+
 def test_a_replay_names_what_the_run_was_told() -> None:
     settings = Settings(backend="kvm", orchestrator="mine --json")
     assert options_of(settings, started=True) == ("--backend", "kvm", "--orchestrator", "mine --json")
