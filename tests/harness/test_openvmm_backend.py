@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import images, python
+from harness import guests, images, python
 from harness.backends import asking, openvmm
 from harness.backends.contract import GUEST, KNOB, PAUSE, SECTORS
 from harness.backends.probes import Verdict
@@ -266,6 +266,20 @@ def test_a_guest_is_asked_for_what_it_found(
     assert (found.image_format, found.upper, found.scratch) == (image_format, upper, scratch)
     assert (found.command_line, found.distro_file, found.scratch_file) == ("a=b c", (1, 2), None)
     assert (found.kernel, found.mounts) == ("6.1", None)
+
+
+def test_what_a_guest_has_told_is_in_the_report_when_it_has_ended(side: openvmm.OpenVmmSide, made: Path) -> None:
+    Path(made / "bin/openvmm").write_text(f"#!{python.interpreter()} -I\nimport sys; sys.stdin.read()\n")
+    with subprocess.Popen(side.command, stdin=subprocess.PIPE) as child:
+        assert side._watch.seen.wait(30)
+        (vm,) = side.vms()
+        assert guests.found(side) == []
+        look = guest_of(mounts=OVERLAY, partitions=partitions("vda"), cmdline="quiet\n", osrelease="6.1\n")
+        told = side.guest_facts(vm, look)
+        child.communicate()
+    assert side.guest_facts(vm) == told
+    (found,) = guests.found(side)
+    assert (found["kernel"], found["commandLine"], found["upper"]) == ("6.1", "quiet", "ramfs")
 
 
 @pytest.mark.parametrize(
