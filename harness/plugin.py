@@ -330,14 +330,11 @@ def _unfit(config: pytest.Config) -> str | None:
         return None
     from harness.outputs import said_of
     from harness.sut.introduce import introduce
-    from harness.sut.needs import unknown
 
     try:
-        strange = unknown(introduce(settings))
+        config.stash[COLLECTOR].notes += introduce(settings)
     except (Finding, HarnessError, OSError) as error:
         return f"--orchestrator {settings.orchestrator}: {said_of(error)}"
-    if strange:
-        config.stash[COLLECTOR].notes.append(f"the hello declares what this harness doesn't know: {', '.join(strange)}")
     return None
 
 

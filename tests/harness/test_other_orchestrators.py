@@ -128,6 +128,22 @@ def test_what_a_hello_declares_and_nobody_knows_is_noted_once(
     )
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes have no identity there")
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_command_that_starts_the_program_instead_of_becoming_it_is_noted(
+    pytester: pytest.Pytester, tmp_path: Path, *, wrapped: bool
+) -> None:
+    words = speaking(tmp_path)
+    body = "import subprocess\nsys.exit(subprocess.call(WORDS))" if wrapped else "import os\nos.execv(WORDS[0], WORDS)"
+    wrapper = python.write_script(str(tmp_path / "wrapper.py"), packages=(), body=f"WORDS = {words}\n{body}")
+    result = judged(pytester, python.as_text(wrapper), CELL)
+    noted = [line for line in result.stdout.lines if line.startswith("note: ")]
+    assert len(noted) == wrapped
+    assert not wrapped or re.match(
+        r"note: pid \d+ \(\S*python\S* -I .*, which the command started, holds its st", noted[0]
+    )
+
+
 def test_one_that_ends_is_told_once_however_many_would_have_asked_it(pytester: pytest.Pytester, tmp_path: Path) -> None:
     body = "with open(__file__ + '.count', 'a') as file:\n    file.write('x')\nsys.exit('no database')"
     command = python.as_text(python.write_script(str(tmp_path / "ends.py"), packages=(), body=body))
