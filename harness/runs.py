@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.deadline import Clock, until
 from harness.errors import Finding, is_finding
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ TAIL = 4096
 
 SHOWN = 2
 """VMMs that a failure's text tells of: the last ones."""
+
+BEGINNING = 0.5
+"""Seconds that a VMM may take from its start to its first trace."""
 
 _REFUSAL = re.compile(r"(fatal )?error: ")
 
@@ -147,6 +151,9 @@ class Runs:
         return found
 
     def _listed(self, count: int) -> str:
+        if not count:
+            # One that was started a moment ago is on its way to its first trace.
+            until(lambda: bool(self._side.launched() or self._processes.vmms()), Clock().after(BEGINNING))
         told = "; ".join(one.last for one in self.told())
         if told and not count:
             return f"none that has begun to boot, and `start` answers once the guest is ready: {told}"
