@@ -141,7 +141,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         groups = [name for name in GROUPS if item.get_closest_marker(name)]
         if groups:
-            if not _worker_input(config) and not judged:
+            if not judged:
                 _prepare(config, settings)
             judged = True
             cell: dict[str, object] = {
@@ -317,6 +317,11 @@ def _prepare(config: pytest.Config, settings: Settings) -> None:
     """Refuse what makes no scenario possible, told once, and remove what killed runs have left."""
     from harness import stale
 
+    if _worker_input(config):
+        # The process that prints has looked at the options; one of the workers sweeps for all.
+        if _worker_input(config)["workerid"] == "gw0":
+            stale.sweep()
+        return
     if fault := useless(settings) or _homeless(settings) or _unfit(config):
         raise pytest.UsageError(fault)
     if not config.getoption("collectonly"):

@@ -165,8 +165,9 @@ def test_what_is_not_proven_to_be_over_is_left_alone(root: Path, what: str) -> N
         child.communicate()
 
 
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
 def test_a_run_that_is_killed_is_swept_by_the_next_one(
-    pytester: pytest.Pytester, root: Path, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, root: Path, monkeypatch: pytest.MonkeyPatch, workers: list[str]
 ) -> None:
     monkeypatch.setenv("NVX_RUNS", str(root))
     pytester.makepyfile(
@@ -182,5 +183,5 @@ def test_it(world):
     assert pytester.runpytest_subprocess("test_dies.py").ret != 0
     (dead,) = root.iterdir()
     assert {".owned"} < set(os.listdir(dead))
-    pytester.runpytest_subprocess("test_lives.py").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("test_lives.py", *workers).assert_outcomes(passed=1)
     assert list(root.iterdir()) == []
