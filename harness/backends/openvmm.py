@@ -155,7 +155,7 @@ class OpenVmmSide:
         self._backend = backend
         self.needle = os.path.join(directory, PLACE, f"openvmm{artifacts.EXECUTABLE}")
         file = _file(command)
-        _link(file, self.needle)
+        _link(file, self.needle, os.path.dirname(directory))
         self.command = [self.needle if word == file else word for word in command]
         self._watch = Watch(witness.host(), self.needle)
         self._told: dict[int, GuestFacts] = {}
@@ -239,17 +239,25 @@ def _file(command: Sequence[str]) -> str:
     return [word for word in command if os.path.isfile(word)][-1]
 
 
-def _link(source: str, target: str) -> None:
+def _link(source: str, target: str, session: str) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if sys.platform != "win32":
         os.symlink(os.path.abspath(source), target)
         return
-    # A symbolic link takes a privilege there, and a program's libraries are looked for where its name is.
-    _place(source, target)
-    place = os.path.dirname(os.path.abspath(source))
-    for name in os.listdir(place):
-        if name.lower().endswith(LIBRARY) and not os.path.exists(beside := os.path.join(os.path.dirname(target), name)):
-            _place(os.path.join(place, name), beside)
+    # A symbolic link takes a privilege there, and a program's libraries are looked for where its name is. None of a
+    # file's names can be removed while it runs by another one, so what each worker runs is a file of its own.
+    own = os.path.join(session, f"p{os.getpid()}")
+    place, program = os.path.split(os.path.abspath(source))
+    if not os.path.isdir(own):
+        os.mkdir(own)
+        shutil.copy2(source, os.path.join(own, program))
+        for name in os.listdir(place):
+            if name.lower().endswith(LIBRARY):
+                shutil.copy2(os.path.join(place, name), own)
+    for name in os.listdir(own):
+        linked = target if name == program else os.path.join(os.path.dirname(target), name)
+        if not os.path.exists(linked):
+            _place(os.path.join(own, name), linked)
 
 
 def _place(source: str, target: str) -> None:

@@ -87,6 +87,8 @@ def test_a_vmm_has_its_libraries_beside_each_of_its_names(made: Path, tmp_path: 
         begun.close()
         beside = Path(begun.needle).parent
         assert sorted(path.name.lower() for path in beside.iterdir()) == ["openvmm.exe", "some.dll"]
+        # What runs can't lose a name, so no two workers run the same file.
+        assert not os.path.samefile(begun.needle, made / "bin/openvmm.exe")
         # The sweep at a test's end takes none of it for something that was left.
         assert {path.name for path in place.iterdir()} <= OWN_NAMES
         (beside / "openvmm.exe").unlink()
