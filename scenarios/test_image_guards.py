@@ -15,6 +15,7 @@ from harness.errors import HarnessError
 from harness.sandbox import Sandbox
 from harness.sut.program import Program
 from harness.world import World
+from scenarios.boots import end
 from scenarios.private import ROLES, Files
 
 pytestmark = [pytest.mark.case("T55"), pytest.mark.windows, pytest.mark.spec("card.3", "622.acc.21")]
@@ -118,6 +119,24 @@ def test_nobody_changes_a_checked_file_before_ready_and_anybody_may_after_it(wor
     expect_each(world, files, "scratch", DONE, "after stop")
     box.fail(program, "start", "NotFound")
     box.succeed(program, "deprovision")
+
+
+@pytest.mark.spec("622.acc.3", "622.scope3.c", "622.scope3.d")
+@pytest.mark.parametrize("step", ["start.inputs_checked", "start.identity_recorded"])
+def test_nobody_changes_a_checked_file_while_its_launcher_is_at_work(world: World, step: str) -> None:
+    """A VMM that can't be held shows it as well: its launcher is, before the VMM is there and while it boots."""
+    program, box, files = prepare(world, [])
+    if step not in program.ready(world.soon()).steps:
+        pytest.skip(f"the orchestrator can't be held at {step}")
+    running = program.begin("start", box.named(), pause=(step, 1))
+    running.wait_paused(world.soon())
+    for role in ROLES:
+        expect_each(world, files, role, DENIED, f"at {step}")
+    running.resume()
+    answer = running.answer(world.soon())
+    world.expect("start", expected="success", found="success" if answer.ok else str(answer))
+    world.expect("exec", expected="up\n", found=box.output(program, "/bin/echo", "up"))
+    end(world, box, program)
 
 
 @pytest.mark.spec("622.acc.5", "622.scope3.c")
