@@ -47,8 +47,8 @@ def host() -> Host:
 
 
 def short_root() -> str:
-    """Return this user's directory for temporary files."""
-    return tempfile.gettempdir()
+    """Return this user's directory for temporary files, by its long name: programs are handed what names lead to."""
+    return os.path.realpath(tempfile.gettempdir())
 
 
 def system_name() -> str:
