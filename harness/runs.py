@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = is_finding
 
+LOG = "openvmm.log"
+"""What the log of a VMM is called."""
+
 LINES = 3
 """Lines of a log that are told: its last ones that aren't empty."""
 
@@ -149,6 +152,21 @@ class Runs:
             words = self._words(path) if path else []
             found.append(Told(pid, _state_of(one), status, silent=pid in launched and pid not in heard, log=words))
         return found
+
+    def unseen(self) -> list[str]:
+        """Return, as lines, the ends of logs whose VMM nobody saw with it: one that ended before anybody looked."""
+        if not os.path.isdir(self._state):
+            return []
+        seen = {output for one in self._processes.ever() for output in one.outputs}
+        seen |= {trace.output for trace in self._side.launched().values()}
+        paths = [path for log, path in _objects(self._state).items() if log not in seen]
+        lines: list[str] = []
+        for path in sorted(path for path in paths if os.path.basename(path) == LOG):
+            if words := self._words(path):
+                shown = os.path.relpath(path, self._state)
+                lines += [f"log:      {shown}, of a VMM that was gone before anybody looked, ends with"]
+                lines += [f"          | {line}" for line in words]
+        return lines
 
     def _listed(self, count: int) -> str:
         if not count:

@@ -190,6 +190,14 @@ def test_a_vmm_is_seen_however_late_it_executes_its_program(side: openvmm.OpenVm
     assert [vm.pid for vm in side.vms()] == [child.pid]
 
 
+def test_a_vmm_that_fails_at_once_is_quoted_in_the_failure(tmp_path: Path) -> None:
+    failing = release(tmp_path / "failing", first="sys.exit('fatal error: no such thing')")
+    done = scenarios(failing, "scenarios/test_cold_boot.py", "-k", "finds and erofs-ramfs")
+    assert done.returncode == 1
+    assert "the VMM exited before it served its endpoint" in done.stdout
+    assert "          | fatal error: no such thing\n" in done.stdout
+
+
 SPAWNED = "start/exit/start.spawned#1"
 LATE = "import time; time.sleep(1.5)"
 """Longer than a held claim is looked at."""
