@@ -280,9 +280,17 @@ def _digests(found: Found) -> None:
         if not piece or not os.path.isfile(piece):
             continue
         digest = found.digests[name] = checksums.digest(piece)
-        inside = os.path.relpath(os.path.abspath(piece), root).replace(os.sep, "/")
+        inside = _inside(piece, root)
         if stated.get(inside, digest) != digest:
             found.missing.append(f"{inside} as {path} states it (its SHA-256 is {digest})")
+
+
+def _inside(piece: str, root: str) -> str:
+    """Return a piece's name below a release's root; what is on another drive of Windows has none."""
+    try:
+        return os.path.relpath(os.path.abspath(piece), root).replace(os.sep, "/")
+    except ValueError:
+        return piece
 
 
 def _program(found: Found) -> str:

@@ -100,6 +100,14 @@ def test_a_path_with_spaces_is_a_command_of_one_word(made: Path) -> None:
     assert (found.missing, found.command) == ([], [parts["NVX_OPENVMM"]])
 
 
+def test_a_piece_on_another_drive_has_no_digest_in_the_release(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: str, start: str) -> str:
+        raise ValueError(f"path is on mount {path!r}, start on mount {start!r}")
+
+    monkeypatch.setattr(artifacts.os.path, "relpath", refused)
+    assert find(str(made)).missing == []
+
+
 def test_a_program_that_lost_its_right_to_be_started_says_so(made: Path) -> None:
     (made / "bin/openvmm").chmod(0o644)
     assert find(str(made)).missing == [f"the right to start {made}/bin/openvmm (chmod +x)"]
