@@ -5,6 +5,10 @@ machine whose first process is slow to reap free their numbers just in that time
 process that is just being made (``Internal error``, 1359), or a VMM that then seems to have ended by itself. Here
 orphans are reaped at once, so that the server finds the number free and kills nobody; and once the command has ended,
 so does everything that it left.
+
+Nor are addresses random below it. Debian's Wine is loaded at 0x7d000000, and the kernel puts a program's heap somewhere
+in the gigabyte after that: one process in some thousands finds its heap where Windows' shared data has to be, at
+0x7ffe0000, and ends before it has said anything, which its parent is told as an ``Internal error``, too.
 """
 
 from __future__ import annotations
@@ -20,7 +24,16 @@ if TYPE_CHECKING:
     from types import FrameType
 
 PR_SET_CHILD_SUBREAPER = 36
+ADDR_NO_RANDOMIZE = 0x0040000
+ASK = 0xFFFFFFFF
 ENDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def steady_addresses() -> bool:
+    """Have the kernel choose no random addresses for what is executed from now on; return whether it allows that."""
+    personality = ctypes.CDLL(None).personality
+    personality.argtypes = [ctypes.c_ulong]
+    return bool(personality(personality(ASK) | ADDR_NO_RANDOMIZE) != -1)
 
 
 def children() -> list[int]:
@@ -66,6 +79,8 @@ def main(command: list[str]) -> int:
     """
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this process can't take orphans")
+    if not steady_addresses():
+        sys.stderr.write("addresses stay random here, so that one process in some thousands won't start\n")
     for number in ENDED:
         signal.signal(number, _leave)
     try:
