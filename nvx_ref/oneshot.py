@@ -127,12 +127,14 @@ def _boot(
 
         with (
             supervisor.launch(locked, identity, command) as starting,
-            open(locked.path_of(names.LOG), "rb") as log,
+            open(locked.path_of(names.LOG), "rb", buffering=0) as log,
         ):
             until = Deadline.after(MAX_SECONDS)
             exited = False
             while not exited and until.remaining():
                 exited = starting.process.wait(until.sooner(OUTPUT_INTERVAL))
+                # Wine's C runtime takes a file for ended once it was read to its end, until somebody seeks.
+                log.seek(0, os.SEEK_CUR)
                 while data := log.read(_CHUNK):
                     output("stdout", data)
             return starting.process.exit_status()
