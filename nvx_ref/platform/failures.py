@@ -21,6 +21,7 @@ _HINTS = {
     errno.ENOTDIR: "a part of the path isn't a directory",
     errno.EISDIR: "move the directory away",
     errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ENOTSUP: "use a file system that can do it, such as ext4 or NTFS",
     errno.ETXTBSY: "end the program that runs from it",
 }
 

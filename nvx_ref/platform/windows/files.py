@@ -194,7 +194,7 @@ def seal(fd: int) -> FileSeal:
     """Measure an open file by its metadata alone; nothing of its content is read."""
     handle = _handle(fd)
     try:
-        found = handles.facts(handle)
+        found = handles.facts(handle, followed=True)
         where = handles.identify(handle) if native.get_file_type(handle) == native.FILE_TYPE_DISK else FileId("0", "0")
     except OSError as error:
         raise failure(error, _name_of(fd), "look at") from error
@@ -380,13 +380,15 @@ def _make(path: str) -> bool:
             return False
         except handles.DeletePendingError as error:
             raise failure(error, path, "create") from error
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             parent = os.path.dirname(path)
             if parent == path:
                 raise failure(error, path, "create") from error
-            # A parent may vanish again meanwhile, so this is a loop; a dangling link would make it an endless one.
-            if not _make(parent) and os.path.islink(parent) and not os.path.exists(parent):
-                raise Refused("it is a link to nothing", subject=parent, detail="kind") from error
+            # A parent may vanish again meanwhile, so this is a loop; one that stays and is none would make it endless.
+            if not _make(parent) and os.path.lexists(parent) and not os.path.isdir(parent):
+                is_link = not os.path.exists(parent)
+                reason = "it is a link to nothing" if is_link else "it is a file, not a directory"
+                raise Refused(reason, subject=parent, hint="choose another path", detail="kind") from error
             continue
         except OSError as error:
             raise failure(error, path, "create") from error

@@ -46,7 +46,10 @@ _OLDER_KERNEL = {
     native.STATUS_NOT_IMPLEMENTED,
     native.STATUS_NOT_SUPPORTED,
     native.STATUS_INVALID_PARAMETER,
+    native.STATUS_INVALID_DEVICE_REQUEST,
+    native.STATUS_ILLEGAL_FUNCTION,
 }
+"""What kernels, file systems and redirectors say that don't know a call's newer form."""
 _IN_THE_WAY = {native.ERROR_ACCESS_DENIED, native.ERROR_SHARING_VIOLATION, native.ERROR_LOCK_VIOLATION}
 
 
@@ -113,9 +116,10 @@ def open_at(
 
 
 def make_directory(path: str, security: int) -> None:
-    """Create a directory that must not exist."""
+    """Create a directory that must not exist; a link of that name exists, wherever it leads."""
+    options = _DIRECTORY | _REPARSE
     handle = _create(
-        0, kernel_path(path), path, native.FILE_READ_ATTRIBUTES, native.SHARE_ALL, CREATE, _DIRECTORY, security
+        0, kernel_path(path), path, native.FILE_READ_ATTRIBUTES, native.SHARE_ALL, CREATE, options, security
     )
     native.release(handle)
 
@@ -128,7 +132,7 @@ def reopen(handle: int, access: int, share: int) -> int:
 def _create(
     root: int, name: str, shown: str, access: int, share: int, disposition: int, options: int, security: int | None
 ) -> int:
-    text = native.UnicodeString(len(name) * 2, len(name) * 2 + 2, name)
+    text = native.kernel_name(name)
     about = native.ObjectAttributes(
         ctypes.sizeof(native.ObjectAttributes), root, ctypes.pointer(text), _CASE_INSENSITIVE, security, None
     )
@@ -163,8 +167,13 @@ def kernel_path(path: str) -> str:
     return "\\??\\UNC" + path[1:] if path.startswith("\\\\") else "\\??\\" + path
 
 
-def facts(handle: int) -> Facts:
+def facts(handle: int, *, followed: bool = False) -> Facts:
     """Look at a handle's file.
+
+    Args:
+        handle: The file.
+        followed: Whether it was opened through links. What is still marked then is no link but a file whose content
+            the system keeps elsewhere: deduplicated, compressed or in a cloud.
 
     Raises:
         OSError: It can't be looked at.
@@ -177,22 +186,32 @@ def facts(handle: int) -> Facts:
     _query(handle, _STANDARD, standard)
     if basic.attributes & native.ATTRIBUTE_REPARSE:
         _query(handle, _TAG, tag)
-    return Facts(
-        _kind(basic.attributes, tag.tag), standard.size, standard.links, basic.written, basic.changed, basic.attributes
-    )
+    shape = _kind(basic.attributes, tag.tag, followed=followed)
+    return Facts(shape, standard.size, standard.links, basic.written, basic.changed, basic.attributes)
 
 
-def _kind(attributes: int, tag: int) -> FileKind:
-    if attributes & native.ATTRIBUTE_REPARSE:
+def _kind(attributes: int, tag: int, *, followed: bool) -> FileKind:
+    is_content = followed and (tag in native.REPARSE_CONTENT or tag & native.REPARSE_CLOUD_MASK == native.REPARSE_CLOUD)
+    if attributes & native.ATTRIBUTE_REPARSE and not is_content:
         special = {native.REPARSE_SYMLINK: FileKind.SYMLINK, native.REPARSE_UNIX_SOCKET: FileKind.SOCKET}
         return special.get(tag, FileKind.REPARSE)
     return FileKind.DIRECTORY if attributes & native.ATTRIBUTE_DIRECTORY else FileKind.REGULAR
 
 
 def identify(handle: int) -> FileId:
-    """Return which file a handle means: its volume's serial number and its 128-bit id."""
+    """Return which file a handle means: its volume's serial number and its 128-bit id.
+
+    Raises:
+        OSError: It can't be looked at; ``ENOTSUP`` where its file system has no such ids.
+    """
     found = native.IdInfo()
-    _query(handle, _ID, found)
+    try:
+        _query(handle, _ID, found)
+    except OSError as error:
+        if error.winerror == native.ERROR_INVALID_PARAMETER:
+            # FAT and exFAT keep none that outlives a change of the directory.
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP)) from error
+        raise
     number = int.from_bytes(bytes(found.file), "little")
     volume = found.volume
     if _UNDER_WINE:

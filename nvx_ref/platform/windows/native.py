@@ -7,6 +7,8 @@ that error saved at once, so that nothing between the call and the look can chan
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +45,9 @@ STATUS_INVALID_INFO_CLASS = 0xC0000003
 STATUS_NOT_IMPLEMENTED = 0xC0000002
 STATUS_INFO_LENGTH_MISMATCH = 0xC0000004
 STATUS_INVALID_PARAMETER = 0xC000000D
+STATUS_INVALID_DEVICE_REQUEST = 0xC0000010
 STATUS_DELETE_PENDING = 0xC0000056
+STATUS_ILLEGAL_FUNCTION = 0xC00000AF
 STATUS_NOT_SUPPORTED = 0xC00000BB
 
 SYNCHRONIZE = 0x0010_0000
@@ -68,6 +72,10 @@ ATTRIBUTE_NORMAL = 0x80
 ATTRIBUTE_REPARSE = 0x400
 REPARSE_SYMLINK = 0xA000_000C
 REPARSE_UNIX_SOCKET = 0x8000_0023
+REPARSE_CONTENT = frozenset({0x8000_0013, 0x8000_0017})
+"""Deduplicated, and compressed by the system."""
+REPARSE_CLOUD, REPARSE_CLOUD_MASK = 0x9000_001A, 0xFFFF_0FFF
+"""Kept in a cloud; four of the bits are the provider's."""
 
 FILE_TYPE_DISK = 1
 FILE_TYPE_PIPE = 3
@@ -104,6 +112,22 @@ class UnicodeString(ctypes.Structure):
         ("maximum", ctypes.c_uint16),
         ("buffer", TEXT),
     )
+
+
+LONGEST_NAME = 32_766
+"""UTF-16 units that a name of the kernel's has at most: its length in bytes, final NUL included, takes 16 bits."""
+
+
+def kernel_name(text: str) -> UnicodeString:
+    """Return a text as the kernel takes names: counted in UTF-16 units, of which some characters have two.
+
+    Raises:
+        OSError: It is longer than any name.
+    """
+    units = len(text.encode("utf-16-le", "surrogatepass")) // 2
+    if units > LONGEST_NAME:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), text)
+    return UnicodeString(units * 2, units * 2 + 2, text)
 
 
 class ObjectAttributes(ctypes.Structure):
@@ -250,6 +274,7 @@ create_file = _call(kernel32, "CreateFileW", HANDLE, TEXT, DWORD, DWORD, POINTER
 get_file_type = _call(kernel32, "GetFileType", DWORD, HANDLE)
 get_file_information = _call(kernel32, "GetFileInformationByHandleEx", BOOL, HANDLE, ctypes.c_int, POINTER, DWORD)
 get_final_path = _call(kernel32, "GetFinalPathNameByHandleW", DWORD, HANDLE, POINTER, DWORD, DWORD)
+get_short_path = _call(kernel32, "GetShortPathNameW", DWORD, TEXT, POINTER, DWORD)
 write_file = _call(kernel32, "WriteFile", BOOL, HANDLE, POINTER, DWORD, POINTER, POINTER)
 flush_file = _call(kernel32, "FlushFileBuffers", BOOL, HANDLE)
 lock_file = _call(kernel32, "LockFileEx", BOOL, HANDLE, DWORD, DWORD, DWORD, DWORD, POINTER)

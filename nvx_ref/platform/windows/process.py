@@ -173,10 +173,12 @@ class Pin(Closing):
         if native.terminate_process(handle, ENDED_BY_FORCE):
             return True
         error = native.last_error()
-        # One that is ending already refuses it; nothing is wrong then.
-        if not self.has_exited():
-            raise failure(error, f"process {self._pid}", "end")
-        return False
+        if self.has_exited():
+            return False
+        # Through a handle that may, only a process that is ending refuses it. Its exit is still to be waited for.
+        if error.winerror == native.ERROR_ACCESS_DENIED:
+            return True
+        raise failure(error, f"process {self._pid}", "end")
 
     def _held(self) -> int:
         if not self._handle:

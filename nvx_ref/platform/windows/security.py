@@ -20,7 +20,7 @@ _REVISION = 1
 _ENTRY = re.compile(r"\(([^;)]*);[^;)]*;([^;)]*);[^;)]*;[^;)]*;([^;)]*)")
 _TRUSTED = frozenset({"SY", "BA", "OW", "CO"})
 """The system, its administrators (who can take any file), and whoever owns the file itself."""
-_WRITING = re.compile(r"FA|FW|GA|GW|WD|WO|SD|DC|LC")
+_WRITING = frozenset({"FA", "FW", "GA", "GW", "WD", "WO", "SD", "DC", "LC", "RP", "DT", "CR"})
 _WRITING_BITS = 0x5000_0000 | 0xD_0000 | 0x156
 """Generic, standard and specific rights that change something."""
 
@@ -64,7 +64,7 @@ class Permissions:
 def _changes(rights: str) -> bool:
     if rights.startswith("0x"):
         return bool(int(rights, 16) & _WRITING_BITS)
-    return _WRITING.search(rights) is not None
+    return not _WRITING.isdisjoint(rights[at : at + 2] for at in range(0, len(rights), 2))
 
 
 _own: list[str] = []

@@ -27,6 +27,8 @@ __all__ = ["Child", "pipe_with", "spawn"]
 
 LAST_STANDARD_STREAM = 2
 _PIPE_BYTES = 4096
+_LONGEST_DIRECTORY = 258
+_ANY_LENGTH = "\\\\?\\"
 
 _DETACHED_PROCESS = 0x8
 _NEW_GROUP = 0x200
@@ -104,6 +106,7 @@ def spawn(
     """
     text = commandline.join(argv)
     program = _find_program(argv[0])
+    cwd = _short_directory(cwd)
     sys.audit("subprocess.Popen", program, text, cwd, None)
     flags = _DETACHED_PROCESS | _NEW_GROUP | _UNICODE_ENVIRONMENT | _EXTENDED | (_BREAKAWAY if breakaway else 0)
     with inheritance.turn:
@@ -210,6 +213,24 @@ def _find_program(word: str) -> str:
             if os.path.isfile(path):
                 return path
     raise LaunchFailed("no such program in PATH", subject=word, hint="give the program's path", detail="exec")
+
+
+def _short_directory(path: str) -> str:
+    """Return a directory as a new process can have it: no longer path is taken, however the caller's own are."""
+    if len(path) <= _LONGEST_DIRECTORY:
+        return path
+    buffer = ctypes.create_unicode_buffer(_LONGEST_DIRECTORY + len(_ANY_LENGTH) + 1)
+    found = path if path.startswith("\\\\") else _ANY_LENGTH + path
+    native.get_short_path(found, buffer, len(buffer))
+    short = buffer.value.removeprefix(_ANY_LENGTH)
+    if not short or len(short) > _LONGEST_DIRECTORY:
+        raise Refused(
+            f"no process can be started in a directory whose path has over {_LONGEST_DIRECTORY} characters",
+            subject=path,
+            hint="choose a shorter path",
+            detail="too-long",
+        )
+    return short
 
 
 def _refusal(error: OSError, program: str, cwd: str, *, breakaway: bool) -> LaunchFailed | Refused:

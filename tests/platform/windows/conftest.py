@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from nvx_ref.platform import files
+from sandboxes import SUPPORT
+from system import PYTHON, environment
 
 Run = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -19,7 +21,7 @@ Run = Callable[..., "subprocess.Popen[bytes]"]
 @pytest.fixture
 def root() -> Iterator[Path]:
     """A directory of the test's own, removed with whatever is in it."""
-    path = tempfile.mkdtemp(prefix="nvx")
+    path = os.path.realpath(tempfile.mkdtemp(prefix="nvx"))
     yield Path(path)
     shutil.rmtree(path, ignore_errors=True)
 
@@ -34,12 +36,18 @@ def box(root: Path) -> Iterator[files.Directory]:
 
 @pytest.fixture
 def python() -> Iterator[Run]:
-    """Start a Python child that ends with the test: `python(code, argument...)`; it prints a line when it is ready."""
+    """Start a Python child that ends with the test: `python(code, argument...)`; it prints a line when it is ready.
+
+    It is the process itself: what a virtual environment has would start another one, in no job of the test's.
+    """
     started: list[subprocess.Popen[bytes]] = []
 
     def run(code: str, *arguments: str, ready: bool = True) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(
-            [sys.executable, "-u", "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [PYTHON, "-u", "-c", code, *arguments],
+            env=environment(str(SUPPORT.parents[1])),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         started.append(child)
         if ready:

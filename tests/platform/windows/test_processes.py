@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import pytest
@@ -14,7 +15,7 @@ from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Refused
 from nvx_ref.platform import process
 from nvx_ref.platform.contract import ProcessGone, ProcessIdentity, Unpinnable
-from nvx_ref.platform.windows import system
+from nvx_ref.platform.windows import native, system
 from nvx_ref.process import ProcessRef
 from windows_holders import lock_out
 
@@ -77,6 +78,25 @@ def test_a_process_that_isn_t_a_child_is_ended_through_its_pin(python) -> None:
         assert pin.wait(soon())
         pin.terminate()
         assert pin.exit_status() == process.ENDED_BY_FORCE
+
+
+@pytest.mark.spec("620.scope3.f")
+def test_one_that_is_ending_and_refuses_to_be_ended_is_waited_for(python, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the beginning of an exit and its event a process refuses it: that is no lack of rights."""
+    child = python(READY)
+
+    def refuse(_handle: int, _code: int) -> int:
+        ctypes.set_last_error(native.ERROR_ACCESS_DENIED)
+        return 0
+
+    with process.Pin.open(child.pid) as pin:
+        with monkeypatch.context() as patched:
+            patched.setattr(native, "terminate_process", refuse)
+            assert pin.terminate()
+        assert not pin.has_exited()
+        child.communicate(timeout=30)
+        assert pin.wait(soon())
+        assert not pin.terminate()
 
 
 def test_a_number_that_isn_t_a_multiple_of_four_names_nobody(python) -> None:
