@@ -6,6 +6,7 @@ import ctypes
 import re
 import stat
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
@@ -13,8 +14,8 @@ assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of
 if TYPE_CHECKING:
     import os
 
-_LIST = 4
-_OWNER_AND_LIST = 1 | _LIST
+_OWNER, _LIST = 1, 4
+_OWNER_AND_LIST = _OWNER | _LIST
 _LARGEST = 1 << 16
 _ENTRY = re.compile(r"\((X?A|OA);[^;)]*;[^;)]*;[^;)]*;[^;)]*;([^;)]*)")
 _SYSTEM = frozenset({"SY", "BA", "OW", "CO"})
@@ -128,9 +129,7 @@ def owned(path: str) -> bool:
     Raises:
         OSError: It can't be read whose it is.
     """
-    owner = describe(path).partition("O:")[2].partition("G:")[0].partition("D:")[0]
-    me = own_sid()
-    return owner in {me, "BA"} or (owner == "SY" and me == "S-1-5-18")
+    return _owner_of(describe(path)) in {own_name(), "BA"}
 
 
 def own_sid() -> str:
@@ -156,12 +155,29 @@ def own_sid() -> str:
         _kernel32.LocalFree(text)
 
 
+@cache
+def own_name() -> str:
+    """Return this process's user as Windows' notation has it: some have two letters there, an administrator's "LA".
+
+    Raises:
+        OSError: It can't be had.
+    """
+    made = Security(f"O:{own_sid()}")
+    try:
+        return _owner_of(_text_of(made.descriptor, _OWNER))
+    finally:
+        made.close()
+
+
 def others(text: str) -> list[str]:
-    """Return who else is allowed anything, from an owner and access list in Windows' notation."""
-    owner = text.partition("O:")[2].partition("G:")[0].partition("D:")[0]
+    """Return who else is allowed anything, from an owner and access list in Windows' notation.
+
+    This process's user is nobody else, whoever owns the file: what an elevated one makes is its administrators'.
+    """
     if "D:" not in text or "NO_ACCESS_CONTROL" in text:
         return ["everybody"]
-    return [who for _, who in _ENTRY.findall(text) if who not in _SYSTEM | {owner}]
+    known = _SYSTEM | {_owner_of(text), own_name()}
+    return [who for _, who in _ENTRY.findall(text) if who not in known]
 
 
 def describe(path: str) -> str:
@@ -174,11 +190,19 @@ def describe(path: str) -> str:
     size = ctypes.c_uint32()
     if not _advapi32.GetFileSecurityW(path, _OWNER_AND_LIST, buffer, len(buffer), ctypes.byref(size)):
         raise ctypes.WinError(ctypes.get_last_error())
+    return _text_of(ctypes.addressof(buffer), _OWNER_AND_LIST)
+
+
+def _text_of(descriptor: int, parts: int) -> str:
     found = ctypes.c_wchar_p()
     convert = _advapi32.ConvertSecurityDescriptorToStringSecurityDescriptorW
-    if not convert(buffer, 1, _OWNER_AND_LIST, ctypes.byref(found), None):
+    if not convert(descriptor, 1, parts, ctypes.byref(found), None):
         raise ctypes.WinError(ctypes.get_last_error())
     try:
         return found.value or ""
     finally:
         _kernel32.LocalFree(found)
+
+
+def _owner_of(text: str) -> str:
+    return text.partition("O:")[2].partition("G:")[0].partition("D:")[0]

@@ -62,7 +62,7 @@ class Lifeline:
 
 def short_root() -> str:
     """Return this user's directory for temporary files."""
-    return tempfile.gettempdir()
+    return os.path.realpath(tempfile.gettempdir())
 
 
 def environment(*places: str) -> dict[str, str]:
