@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from nvx_ref.errors import SessionFailed, TimedOut, VmmExited
+from nvx_ref.errors import NvxError, SessionFailed, TimedOut, VmmExited
 from nvx_ref.platform.connections import SharedConnection
 from nvx_ref.platform.contract import ProcessGone, Unpinnable
 from nvx_ref.platform.failures import describe, failure
@@ -22,7 +22,7 @@ from nvx_ref.platform.windows.process import Pin
 from nvx_ref.platform.windows.waiting import wait_for_any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from nvx_ref.deadline import Deadline
 
@@ -36,6 +36,7 @@ _OPEN_EXISTING = 3
 _NOT_YET = {native.ERROR_FILE_NOT_FOUND, native.ERROR_PIPE_BUSY}
 _ENDED = {native.ERROR_BROKEN_PIPE, native.ERROR_PIPE_NOT_CONNECTED, native.ERROR_NO_DATA}
 _CHUNK = 1 << 16
+_PIPE_STATE, _CONNECTED = 24, 3
 
 
 def choose(directory: str) -> str:
@@ -118,12 +119,13 @@ class Connection(SharedConnection):
         endpoint: Its name, for messages.
     """
 
-    __slots__ = ("_closed", "_handle", "_write")
+    __slots__ = ("_closed", "_handle", "_kept", "_write")
 
     def __init__(self, handle: int, endpoint: str) -> None:
         super().__init__(endpoint)
         self._handle = handle
         self._write: _Write | None = None
+        self._kept = b""
         self._closed: int = native.create_event(None, True, False, None)
 
     def send(self, data: bytes, deadline: Deadline) -> None:
@@ -138,17 +140,20 @@ class Connection(SharedConnection):
     def receive(self, limit: int, deadline: Deadline) -> bytes:
         """Return what has arrived, 1 to ``limit`` bytes, or ``b""`` once the other end has closed."""
         with self._in_use():
+            if self._kept:
+                return self._take_kept(limit)
             read = self._begin_read(limit)
             if read is None:
                 return b""
-            try:
-                self._wait([read.event], deadline, "answer")
-            except (TimedOut, SessionFailed):
+            with self._keeping(read):
+                try:
+                    self._wait([read.event], deadline, "answer")
+                except (TimedOut, SessionFailed):
+                    arrived = self._end_read(read)
+                    if arrived:
+                        return arrived
+                    raise
                 arrived = self._end_read(read)
-                if arrived:
-                    return arrived
-                raise
-            arrived = self._end_read(read)
             return b"" if arrived is None else arrived
 
     def exchange(self, data: memoryview, limit: int, deadline: Deadline) -> tuple[int, bytes | None]:
@@ -157,33 +162,37 @@ class Connection(SharedConnection):
         What couldn't be sent is on its way all the same: the next call with the same bytes goes on with it.
         """
         with self._in_use():
+            if limit and self._kept:
+                return 0, self._take_kept(limit)
             read = self._begin_read(limit) if limit else None
             if limit and read is None:
                 return 0, b""
-            try:
-                write = self._begin_write(data)
-            except SessionFailed:
-                # What it said before it closed comes first; the next call meets the end.
+            with self._keeping(read):
+                try:
+                    write = self._begin_write(data)
+                except SessionFailed:
+                    # What it said before it closed comes first; the next call meets the end.
+                    arrived = None if read is None else self._end_read(read)
+                    if arrived is None:
+                        raise
+                    return 0, arrived
+                events = [write.running.event, *([read.event] if read is not None else [])]
+                try:
+                    first = self._wait(events, deadline, "take what was sent")
+                except (TimedOut, SessionFailed):
+                    arrived = None if read is None else self._end_read(read)
+                    if arrived is None:
+                        raise
+                    return 0, arrived
                 arrived = None if read is None else self._end_read(read)
-                if arrived is None:
-                    raise
-                return 0, arrived
-            events = [write.running.event, *([read.event] if read is not None else [])]
-            try:
-                first = self._wait(events, deadline, "take what was sent")
-            except (TimedOut, SessionFailed):
-                arrived = None if read is None else self._end_read(read)
-                if arrived is None:
-                    raise
-                return 0, arrived
-            arrived = None if read is None else self._end_read(read)
-            return self._end_write(write) if first == 0 else 0, arrived
+                return self._end_write(write) if first == 0 else 0, arrived
 
     def peer(self) -> Pin:
         """Return a hold on the process that serves the pipe, as the kernel names it.
 
         The number is pinned first; the pipe must be whole after that. A server that had ended by then would have
-        taken its end of the pipe with it, so a successor of its number is refused.
+        taken its end of the pipe with it, so a successor of its number is refused. What it had said is there to be
+        read all the same, so the pipe is asked for its state.
         """
         with self._in_use():
             pid = native.DWORD()
@@ -192,7 +201,7 @@ class Connection(SharedConnection):
                 reason = f"the kernel doesn't name its server: {describe(error)}"
                 raise Unpinnable(reason, subject=self._endpoint, detail="denied") from error
             pin = Pin.open(pid.value)
-            if pin.has_exited() or not native.peek_pipe(self._handle, None, 0, None, None, None):
+            if pin.has_exited() or not self._is_whole():
                 pin.close()
                 raise ProcessGone("the process that served the endpoint has exited", subject=self._endpoint)
             return pin
@@ -200,6 +209,13 @@ class Connection(SharedConnection):
     def fileno(self) -> int:
         """Return the pipe's handle."""
         return self._handle
+
+    def _is_whole(self) -> bool:
+        found, done = native.PipeInfo(), native.IoStatus()
+        status = native.nt_query_file(
+            self._handle, ctypes.byref(done), ctypes.byref(found), ctypes.sizeof(found), _PIPE_STATE
+        )
+        return bool(status >= 0 and found.state == _CONNECTED)
 
     def _interrupt(self) -> None:
         native.set_event(self._closed)
@@ -256,6 +272,23 @@ class Connection(SharedConnection):
         if error in _ENDED:
             return b""
         return bytes(read.getbuffer() or b"")[:count]
+
+    @contextmanager
+    def _keeping(self, read: _winapi.Overlapped | None) -> Generator[None]:
+        """Keep for the next call what a read has brought that an interrupt cuts short: it has left the pipe."""
+        try:
+            yield
+        except NvxError:
+            raise
+        except BaseException:
+            if read is not None:
+                with suppress(NvxError):
+                    self._kept += self._end_read(read) or b""
+            raise
+
+    def _take_kept(self, limit: int) -> bytes:
+        found, self._kept = self._kept[:limit], self._kept[limit:]
+        return found
 
     def _wait(self, events: list[int], deadline: Deadline, what: str) -> int:
         found = wait_for_any([*events, self._closed], deadline)

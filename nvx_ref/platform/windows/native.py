@@ -222,6 +222,23 @@ class ProcessInformation(ctypes.Structure):
     )
 
 
+class PipeInfo(ctypes.Structure):
+    """``FILE_PIPE_LOCAL_INFORMATION``."""
+
+    _fields_ = (
+        ("type", DWORD),
+        ("configuration", DWORD),
+        ("maximum", DWORD),
+        ("instances", DWORD),
+        ("inbound", DWORD),
+        ("readable", DWORD),
+        ("outbound", DWORD),
+        ("writable", DWORD),
+        ("state", DWORD),
+        ("end", DWORD),
+    )
+
+
 class BasicProcess(ctypes.Structure):
     """``PROCESS_BASIC_INFORMATION``."""
 
@@ -282,7 +299,6 @@ unlock_file = _call(kernel32, "UnlockFileEx", BOOL, HANDLE, DWORD, DWORD, DWORD,
 create_event = _call(kernel32, "CreateEventW", HANDLE, POINTER, BOOL, BOOL, TEXT)
 set_event = _call(kernel32, "SetEvent", BOOL, HANDLE)
 get_pipe_server = _call(kernel32, "GetNamedPipeServerProcessId", BOOL, HANDLE, POINTER)
-peek_pipe = _call(kernel32, "PeekNamedPipe", BOOL, HANDLE, POINTER, DWORD, POINTER, POINTER, POINTER)
 local_free = _call(kernel32, "LocalFree", POINTER, POINTER)
 
 open_token = _call(advapi32, "OpenProcessToken", BOOL, HANDLE, DWORD, POINTER)
@@ -312,6 +328,7 @@ nt_create_file = _call(
     POINTER,
     DWORD,
 )
+nt_query_file = _call(ntdll, "NtQueryInformationFile", NTSTATUS, HANDLE, POINTER, POINTER, DWORD, ctypes.c_int)
 nt_set_file = _call(ntdll, "NtSetInformationFile", NTSTATUS, HANDLE, POINTER, POINTER, DWORD, ctypes.c_int)
 nt_query_directory = _call(
     ntdll,

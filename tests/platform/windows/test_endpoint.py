@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 
@@ -162,6 +163,39 @@ def test_a_server_that_is_gone_isn_t_named(pair: Pair) -> None:
     server.close()
     with pytest.raises(VmmExited):
         connection.peer()
+
+
+@pytest.mark.case("T14")
+def test_a_server_that_is_gone_isn_t_named_whatever_it_has_left_to_read(pair: Pair) -> None:
+    """Its number may be another's by then, and what it said stays in the pipe."""
+    connection, server = pair
+    server.send(b"last words")
+    server.close()
+    with pytest.raises(VmmExited):
+        connection.peer()
+    assert connection.receive(100, soon()) == b"last words"
+
+
+def interrupted(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "act", [lambda one: one.receive(100, soon()), lambda one: one.exchange(memoryview(b"x"), 100, soon())]
+)
+def test_what_arrives_while_a_wait_is_interrupted_isn_t_lost(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, act: Callable[[endpoint.Connection], object]
+) -> None:
+    connection, server = pair
+    server.send(b"hello")
+    with monkeypatch.context() as patched:
+        patched.setattr(endpoint, "wait_for_any", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            act(connection)
+    server.send(b" world")
+    assert connection.receive(2, soon()) == b"he"
+    assert connection.receive(100, soon()) == b"llo"
+    assert connection.receive(100, soon()) == b" world"
 
 
 def test_a_pipe_that_isn_t_there_yet_is_waited_for(name: str) -> None:

@@ -49,6 +49,7 @@ SIZES = {
     native.BasicInfo: 40,
     native.StandardInfo: 24,
     native.TagInfo: 8,
+    native.PipeInfo: 40,
     native.StartupInfo: 112,
     native.ProcessInformation: 24,
     native.BasicProcess: 48,
