@@ -8,7 +8,7 @@ import sys
 assert sys.platform == "win32"
 
 from nvx_ref.platform.windows import native
-from nvx_ref.platform.windows.handles import identify, reopen
+from nvx_ref.platform.windows.handles import identify
 
 _BASIC = 0
 _PARAMETERS = 0x20
@@ -20,8 +20,7 @@ def hold(process: int, file: object) -> bool:
     """Tell whether a process' standard output or error is a file.
 
     Which handles those are is what the process' own parameters say; what they mean is taken from the kernel: each is
-    copied here, what it means is opened anew, and that is looked at. The copy itself is never asked: while the process
-    reads or writes through it, every question waits, for as long as nobody is at the other end of a pipe.
+    copied here and looked at. A handle that isn't a file on a disk is never asked anything that could wait.
 
     Args:
         process: A handle that may read memory and duplicate handles.
@@ -64,14 +63,8 @@ def _is(process: int, handle: int, file: object) -> bool:
     ):
         return False
     try:
-        own = reopen(copied.value, native.FILE_READ_ATTRIBUTES, native.SHARE_ALL)
+        return native.get_file_type(copied.value) == native.FILE_TYPE_DISK and identify(copied.value) == file
     except OSError:
         return False
     finally:
         native.release(copied.value)
-    try:
-        return native.get_file_type(own) == native.FILE_TYPE_DISK and identify(own) == file
-    except OSError:
-        return False
-    finally:
-        native.release(own)
