@@ -192,9 +192,9 @@ def test_what_arrives_while_a_wait_is_interrupted_isn_t_lost(
         patched.setattr(endpoint, "wait_for_any", interrupted)
         with pytest.raises(KeyboardInterrupt):
             act(connection)
-    server.send(b" world")
     assert connection.receive(2, soon()) == b"he"
     assert connection.receive(100, soon()) == b"llo"
+    server.send(b" world")
     assert connection.receive(100, soon()) == b" world"
 
 
