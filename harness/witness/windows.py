@@ -37,6 +37,8 @@ SHARE_ALL, SHARE_DELETE = 7, 4
 _LIST, _DIRECTORY, _NO_LINK = 1, 0x0200_0000, 0x0020_0000
 _SHARING_VIOLATION, _INVALID = 32, 87
 _LENGTH_MISMATCH = 0xC000_0004
+_NO_START = 0x5555_5555_5555_5555
+"""What fresh memory of Wine's server is filled with: a process that is being made is listed before it has a start."""
 
 _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
 _shell32 = ctypes.WinDLL("shell32", use_last_error=True)
@@ -342,5 +344,5 @@ def _table() -> list[Stat]:
         text = raw[start : start + length].decode("utf-16-le", "replace") if 0 <= start < size else ""
         found.append(Stat(pid, text, "R", parent, 0, created))
         if not step:
-            return [stat for stat in found if stat.pid]
+            return [stat for stat in found if stat.pid and stat.start != _NO_START]
         offset += step
