@@ -48,7 +48,8 @@ with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as c
         except FileNotFoundError:
             pass
     server.bind(os.path.join(box, "control.sock"))
-subprocess.run([sys.executable, "-I", "-c", ""])
+# Of a program without a directory Python 3.13 tells twice.
+subprocess.run([sys.executable, "-I", "-c", ""], cwd="/")
 os.mkdir(os.path.join(ROOT, "other"))
 os.rmdir(os.path.join(ROOT, "other"))
 audit.listen(None)
