@@ -87,7 +87,7 @@ def _all_sessions(root: str) -> list[str]:
 def _names(directory: str) -> list[str]:
     try:
         return sorted(os.listdir(directory))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         # A run has ended meanwhile, or there was none.
         return []
 

@@ -318,8 +318,9 @@ def _prepare(config: pytest.Config, settings: Settings) -> None:
     from harness import stale
 
     if _worker_input(config):
-        # The process that prints has looked at the options; one of the workers sweeps for all.
-        if _worker_input(config)["workerid"] == "gw0":
+        # The process that prints has looked at the options; one of the workers sweeps for all. A place where no run can
+        # be is told by each test's own backend.
+        if _worker_input(config)["workerid"] == "gw0" and not _homeless(settings):
             stale.sweep()
         return
     if fault := useless(settings) or _homeless(settings) or _unfit(config):

@@ -99,5 +99,7 @@ def test_what_other_users_have_is_named_and_not_counted(root: Path) -> None:
 
 
 def test_a_place_of_runs_that_is_not_there_holds_none(root: Path) -> None:
+    (root / "file").touch()
+    assert leftovers.sessions(str(root / "file")) == []
     assert leftovers.others(witness.host(), str(root / "none")) == []
     assert leftovers.sessions(str(root / "none")) == []

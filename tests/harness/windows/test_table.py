@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+import wine
+
+wine.only_windows()
+
 from harness import witness
 from harness.witness import windows
 
