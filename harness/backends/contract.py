@@ -261,3 +261,8 @@ class Backend(Protocol):
             evidence: The directory for what VMMs say of themselves.
         """
         ...
+
+
+def is_bundled(backend: Backend) -> bool:
+    """Tell whether the VMM is the project's own, whose every word and move is known; a real one's aren't."""
+    return backend.lacks(f"{EVIDENCE}requests") is None

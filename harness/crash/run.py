@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.backends.contract import is_bundled
 from harness.crash import states
 from harness.crash.cells import CALL_KILL, EXIT, KILL, PERSISTENT, Cell, Point
 from harness.crash.scenes import FORCED, scene
@@ -262,7 +263,7 @@ class _Run:
         stage, where = self._stage, f"{self._cell}, then a look"
         stage.require_free(where)
         state = states.observe(stage, where)
-        self._unproven = bool(stage.world.backend.boot) and states.is_unproven(state)
+        self._unproven = not is_bundled(stage.world.backend) and states.is_unproven(state)
         if self._cell.then is None or not self._steps:
             self._steps = [step]
             kinds: tuple[str, ...] = (AT,) if exactly else (AT, LATER)
