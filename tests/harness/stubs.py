@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import subprocess
 import sys
@@ -75,6 +76,11 @@ def orchestrator_script(tmp_path: Path) -> list[str]:
 
 def descriptors_open() -> int:
     return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+
+def appears(root: Path, pattern: str) -> bool:
+    """Whether there is such a path now; `Path.glob` fails over a directory that goes while it looks."""
+    return any(glob.iglob(pattern, root_dir=root))
 
 
 def found_of(root: Path) -> list[str]:

@@ -18,7 +18,7 @@ from harness import python
 from harness.deadline import until
 from harness.platform import short_root
 from harness.settings import RUNS
-from tests.harness.stubs import SOON, found_of
+from tests.harness.stubs import SOON, appears, found_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl-C takes a console there")
 
@@ -127,7 +127,7 @@ def require_tidied(command: Command) -> str:
 
 def works(runs: Path) -> bool:
     """Whether an orchestrator has been started in a test's directory."""
-    return any(runs.glob("nvx-*/*/out/orchestrator-*.txt"))
+    return appears(runs, "nvx-*/*/out/orchestrator-*.txt")
 
 
 @pytest.mark.parametrize("typed", [False, True], ids=["to it alone", "typed"])
@@ -198,7 +198,7 @@ def test_mutants_are_cut_short_with_their_tests(runs: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("needs git")
     command = Command(runs, "mutants", "--only", "m01", "--jobs", "1")
-    assert until(lambda: any(runs.glob("nvx-*/*/o")), SOON(60))
+    assert until(lambda: appears(runs, "nvx-*/*/o"), SOON(60))
     command.interrupt(typed=False)
     command.require_clean()
 
