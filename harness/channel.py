@@ -117,7 +117,8 @@ class Channel:
                 if not any(peer.paused == point and not peer.gone for peer in self.peers):
                     raise Gone(f"fake pause {point}", expected="a fake that waits there", found=self._where())
             if deadline.expired():
-                raise Late(f"fake pause {point}", expected="a fake that waits there", found=self._where())
+                where = f"fake pause {point}"
+                raise Late(where, expected="a fake that waits there", found=self._where(), deadline=deadline)
             self.pump(deadline)
 
     def resume(self, peer: Peer) -> None:

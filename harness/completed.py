@@ -46,13 +46,15 @@ def run(world: World, command: Sequence[str]) -> Completed:
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=world.root, env=world.environment()
         )
         world.processes.own(child.pid)
+        deadline = world.soon()
         try:
-            child.wait(world.soon().remaining())
+            child.wait(deadline.remaining())
         except subprocess.TimeoutExpired:
             world.evidence.keep(f"late/{child.pid}.txt", world.host.explain(child.pid))
             child.kill()
             child.wait()
-            raise Late(python.as_text(command), expected="its end", found="it still runs") from None
+            what = python.as_text(command)
+            raise Late(what, expected="its end", found="it still runs", deadline=deadline) from None
     world.evidence.learn()
     texts: list[str] = []
     for path in paths:

@@ -19,12 +19,24 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """A point in monotonic time by which something must have happened."""
+    """A point in monotonic time by which something must have happened.
 
-    __slots__ = ("_at",)
+    Args:
+        at: The point.
+        seconds: How long after its making that is, the scale included: what a text says of it, whatever was measured.
 
-    def __init__(self, at: float) -> None:
+    Attributes:
+        seconds: As given.
+    """
+
+    __slots__ = ("_at", "seconds")
+
+    def __init__(self, at: float, seconds: float) -> None:
         self._at = at
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.10g} s"
 
     def remaining(self) -> float:
         """Return the seconds left, 0.0 once the deadline has passed."""
@@ -32,7 +44,7 @@ class Deadline:
 
     def within(self, seconds: float) -> Deadline:
         """Return the deadline so many seconds from now, or this one if that is sooner."""
-        return Deadline(min(self._at, time.monotonic() + seconds))
+        return Deadline(min(self._at, time.monotonic() + seconds), min(self.seconds, seconds))
 
     def milliseconds(self) -> int:
         """Return the milliseconds left, rounded up, as ``poll`` takes them."""
@@ -53,7 +65,7 @@ class Clock:
 
     def after(self, seconds: float) -> Deadline:
         """Return the deadline ``seconds`` times the scale from now."""
-        return Deadline(time.monotonic() + seconds * self.scale)
+        return Deadline(time.monotonic() + seconds * self.scale, seconds * self.scale)
 
 
 def until(look: Callable[[], T], deadline: Deadline) -> T:

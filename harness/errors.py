@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from harness.deadline import Deadline
 
 
 class Raised(Protocol):
@@ -81,11 +84,30 @@ class Finding(AssertionError):  # noqa: N818 - a test's failure, not a program's
 
 
 class Late(Finding):
-    """What was expected did not happen by its deadline."""
+    """What was expected did not happen by its deadline.
+
+    Args:
+        where: The step, operation or place that it is about.
+        expected: What was waited for.
+        found: What was there at the end.
+        deadline: How long was waited, which the text says; None: to no deadline's end.
+    """
+
+    def __init__(self, where: str, *, expected: str, found: str, deadline: Deadline | None) -> None:
+        super().__init__(where, expected=f"{expected} within {deadline}" if deadline else expected, found=found)
 
 
 class Gone(Late):
-    """What was expected can't happen any more: whoever was to do it is dead."""
+    """What was expected can't happen any more: whoever was to do it is dead.
+
+    Args:
+        where: The step, operation or place that it is about.
+        expected: What was waited for.
+        found: What became of it.
+    """
+
+    def __init__(self, where: str, *, expected: str, found: str) -> None:
+        super().__init__(where, expected=expected, found=found, deadline=None)
 
 
 def is_finding(excinfo: Raised) -> bool:

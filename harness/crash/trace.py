@@ -204,7 +204,8 @@ class Tracer:
             self._process.wait(deadline.remaining())
         except subprocess.TimeoutExpired:
             self.stop()
-            raise Late("the trace", expected="its end with the orchestrator's", found="strace goes on") from None
+            ending = "its end with the orchestrator's"
+            raise Late("the trace", expected=ending, found="strace goes on", deadline=deadline) from None
         self._errors.close()
         with open(self.output, encoding="utf-8", errors="surrogateescape") as file:
             return "".join(f"{self._prefix}{line}" for line in file)

@@ -8,7 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness.crash.trace import Tracer
-from harness.errors import Late
+from harness.deadline import until
+from harness.errors import Gone, Late
 
 if TYPE_CHECKING:
     from typing import Self
@@ -64,11 +65,12 @@ class HeldSpawn:
             found[:] = [one.pid for one in mine if one.state in STOPPED]
             return bool(found)
 
-        if not self._world.until(look, deadline.remaining()):
-            raise Late("the spawn", expected="a child held between its fork and its exec", found="none")
+        held = "a child held between its fork and its exec"
+        if not until(look, deadline):
+            raise Late("the spawn", expected=held, found="none", deadline=deadline)
         pin = host.pin(found[0])
         if pin is None:
-            raise Late("the spawn", expected="a child held between its fork and its exec", found="that it ended")
+            raise Gone("the spawn", expected=held, found="that it ended")
         return pin
 
     def release(self, child: Pin) -> None:

@@ -123,7 +123,7 @@ class Console:
         """See :class:`Terminal`."""
         with self._changed:
             if not self._changed.wait_for(lambda: text in self.shown, deadline.remaining()):
-                raise Late(self._words, expected=repr(text), found=repr(self.shown))
+                raise Late(self._words, expected=repr(text), found=repr(self.shown), deadline=deadline)
 
     @property
     def shown(self) -> str:
@@ -158,7 +158,7 @@ class Console:
             self._pin.end()
             self.close()
             self._pin.close()
-            raise Late(self._words, expected="its end", found="it still runs")
+            raise Late(self._words, expected="its end", found="it still runs", deadline=deadline)
         status = self._pin.reap()
         with self._changed:
             while self._thread.is_alive() and self._changed.wait(QUIET):

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness import python
-from harness.errors import HarnessError, Late
+from harness.errors import Gone, HarnessError, Late
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,10 @@ class PosixTerminal:
         """See :class:`Terminal`."""
         while text.encode() not in self._said:
             if not self._read(deadline):
-                raise Late(self._words, expected=repr(text), found=repr(self._said.decode(errors="backslashreplace")))
+                shown = repr(self._said.decode(errors="backslashreplace"))
+                if not deadline.expired():
+                    raise Gone(self._words, expected=repr(text), found=f"{shown}, and nobody who says more")
+                raise Late(self._words, expected=repr(text), found=shown, deadline=deadline)
 
     def interrupt(self) -> None:
         """See :class:`Terminal`."""
@@ -90,7 +93,9 @@ class PosixTerminal:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-            raise Late(self._words, expected="its end", found="it still runs") from None
+            if self._master >= 0:
+                self.close()
+            raise Late(self._words, expected="its end", found="it still runs", deadline=deadline) from None
         if self._master >= 0:
             self.close()
         return status, self._said.decode(errors="backslashreplace").replace("\r\n", "\n")

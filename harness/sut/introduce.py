@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.witness.contract import Host
 
 WRAPPED = "what is killed and traced is the process that the harness starts, so have the command become the program"
-ADVICE = f"it says hello without being asked, within {HELLO:.0f} s, and flushes each line"
+ADVICE = "it says hello without being asked, and flushes each line"
 
 
 def introduce(settings: Settings) -> list[str]:

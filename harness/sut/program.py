@@ -201,7 +201,8 @@ class Program:
         self._tell(HARNESS, f"kills orchestrator {self.pid}")
         self._pin.end()
         if not self._pin.wait(deadline):
-            raise Late(f"orchestrator with pid {self.pid} killed", expected="its end", found="it still runs")
+            where = f"orchestrator with pid {self.pid} killed"
+            raise Late(where, expected="its end", found="it still runs", deadline=deadline)
         self._finish()
 
     def close(self, deadline: Deadline | None = None) -> bool:
@@ -286,7 +287,7 @@ class Program:
                 raise ProgramEnded(where, self._finish(), passed, self._last_words())
             if not ready and deadline.expired():
                 found = f"nothing{f' after {passed[-1]}' if passed else ''}{self._last_words()}"
-                raise Late(where, expected="an answer of the orchestrator", found=found)
+                raise Late(where, expected="an answer of the orchestrator", found=found, deadline=deadline)
         return self._lines.popleft()
 
     def _drain(self) -> bool:

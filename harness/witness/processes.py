@@ -173,7 +173,7 @@ class Processes:
         """
         while found := [one for one in self.look() if one.is_vmm or "child of a VMM" in one.reasons]:
             if not found[0].pin.wait(deadline):
-                raise Late(where, expected="no VMM alive", found=described(found))
+                raise Late(where, expected="no VMM alive", found=described(found), deadline=deadline)
             _reap(found[0])
 
     def forget(self) -> None:

@@ -91,7 +91,7 @@ def test_a_program_that_ends_in_an_operation_is_told_with_its_status_and_last_wo
 
 
 def test_a_program_that_says_nothing_is_late(program: Program) -> None:
-    with pytest.raises(Late, match="hang: expected an answer of the orchestrator, found nothing"):
+    with pytest.raises(Late, match=r"hang: expected an answer of the orchestrator within 0.2 s, found nothing$"):
         program.call("hang", {}, SOON(0.2))
 
 
@@ -164,9 +164,9 @@ def test_a_line_over_the_limit_is_refused_before_it_has_an_end(tmp_path: Path, e
 @pytest.mark.parametrize(
     ("body", "kind", "text"),
     [
-        ("sys.stdin.read()", Late, "hello: expected an answer of the orchestrator, found nothing"),
+        ("sys.stdin.read()", Late, "hello: expected an answer of the orchestrator within 2 s, found nothing$"),
         ("sys.exit('no config')", ProgramEnded, "hello: .* ended with 1; its last words: no config"),
-        ("print('{\"hello\":', end='', flush=True)\nsys.stdin.read()", Late, "found nothing"),
+        ("print('{\"hello\":', end='', flush=True)\nsys.stdin.read()", Late, "within 2 s, found nothing$"),
     ],
     ids=["silence", "exit", "half a line"],
 )

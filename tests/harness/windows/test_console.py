@@ -95,7 +95,7 @@ def test_what_is_shown_is_waited_for_and_what_is_typed_is_read(world: World) -> 
 def test_a_text_that_doesn_t_come_is_late_with_what_is_shown(world: World) -> None:
     shown = opened(world)
     shown.wait("up", SOON(60))
-    with pytest.raises(Late, match=r"expected 'down', found 'up\\n'"):
+    with pytest.raises(Late, match=r"expected 'down' within [\d.]+ s, found 'up\\n'"):
         shown.wait("down", SOON(0.2))
     with pytest.raises(Late, match="its end"):
         shown.end(SOON(0.2))
