@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 assert sys.platform == "win32"  # noqa: S101 - tells type checkers which half of the world this is
 
 from harness.deadline import POLL_INTERVAL  # noqa: E402
-from harness.errors import Unavailable  # noqa: E402
+from harness.errors import HarnessError, Unavailable  # noqa: E402
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,7 +25,7 @@ ATTACHING = 30.0
 _EXCEPTION, _CREATED, _EXITED, _LOADED = 1, 3, 5, 6
 _BREAKPOINT = 0x8000_0003
 _GO_ON, _NOT_HANDLED = 0x1_0002, 0x8001_0001
-_EVENT_SIZE = 176
+_EVENT_SIZE, _TIMED_OUT = 176, 121
 _CODE, _PROCESS, _THREAD, _FIRST = 0, 4, 8, 16
 
 _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
@@ -45,6 +45,7 @@ class DebuggedExit:
 
     Raises:
         Unavailable: The system doesn't let this user debug it.
+        HarnessError: It doesn't let its debugger in, or the system stopped telling of it.
     """
 
     def __init__(self, pid: int) -> None:
@@ -56,9 +57,12 @@ class DebuggedExit:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._attached.wait(ATTACHING)
+        attached = self._attached.wait(ATTACHING)
         if self._refusal is not None:
             raise Unavailable(f"holding process {self._pid} at its exit", (f"the right to debug it: {self._refusal}",))
+        if not attached:
+            self.__exit__(None, None, None)
+            raise HarnessError(f"process {self._pid} didn't let its debugger in within {ATTACHING:g} seconds")
         return self
 
     def __exit__(
@@ -66,6 +70,8 @@ class DebuggedExit:
     ) -> None:
         self._done.set()
         self._thread.join()
+        if self._refusal is not None and error is None:
+            raise HarnessError(f"process {self._pid} wasn't held at its exit: {self._refusal}")
 
     def _debug(self) -> None:
         """Be its debugger; all of it is one thread's."""
@@ -78,7 +84,11 @@ class DebuggedExit:
         while not self._done.is_set():
             # There is nothing else to wait with that would be signalled by a debugger's event.
             if not _kernel32.WaitForDebugEvent(event, int(POLL_INTERVAL * 1000)):
-                continue
+                if (error := ctypes.get_last_error()) == _TIMED_OUT:
+                    continue
+                self._refusal = ctypes.WinError(error)
+                self._attached.set()
+                break
             if _number(event, _CODE) == _EXITED:
                 self._done.wait()
             elif _number(event, _CODE) == _EXCEPTION:

@@ -34,7 +34,7 @@ _DUPLEX, _FIRST, _OVERLAPPED = 0x3, 0x8_0000, 0x4000_0000
 _REJECT_REMOTE, _UNLIMITED = 0x8, 255
 _PENDING, _CONNECTED, _GONE = 997, 535, 232
 _INVALID = -1
-_LONGEST = 2**31 - 1
+_LONGEST, _TIMED_OUT = 2**31 - 1, 258
 
 _handle = ctypes.c_ssize_t
 _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
@@ -193,6 +193,8 @@ class PipeDoor:
         """See :class:`Door`; the lines that were let in are closed before."""
         for line in (*self._waiting, *self._come):
             line.close()
+        # One that came at this moment reads its end: it is let in no more, and nobody waits in its place.
+        self._waiting.clear()
         while self._calls and self._arrive(CLOSING):
             pass
         # The kernel may still write into what didn't arrive.
@@ -240,6 +242,8 @@ class PipeDoor:
             self._port, ctypes.byref(count), ctypes.byref(key), ctypes.byref(where), milliseconds
         )
         if where.value is None:
+            if (error := ctypes.get_last_error()) != _TIMED_OUT:
+                raise HarnessError(f"the channel's pipe can't be waited for: {ctypes.WinError(error)}")
             return False
         call = self._calls.pop(where.value)
         if call.what != "connect":

@@ -31,7 +31,7 @@ _TERMINATE = 1
 _TABLE = 5
 _NEXT, _CREATED, _NAME_LENGTH, _NAME, _NUMBER, _PARENT = 0, 32, 56, 64, 80, 88
 _COMMAND = 0x70
-_SIGNALLED, _LONGEST = 0, 2**31 - 1
+_TIMED_OUT, _FAILED, _LONGEST = 258, 0xFFFF_FFFF, 2**31 - 1
 _READ_ATTRIBUTES_AND_DATA, _SHARE_READ_AND_DELETE, _OPEN_EXISTING = 0x8000_0000, 5, 3
 SHARE_ALL, SHARE_DELETE = 7, 4
 _LIST, _DIRECTORY, _NO_LINK = 1, 0x0200_0000, 0x0020_0000
@@ -68,13 +68,22 @@ _shell32.CommandLineToArgvW.restype = ctypes.POINTER(ctypes.c_wchar_p)
 
 
 def _wait(handles: Sequence[int], deadline: Deadline | None) -> int | None:
-    """Wait for one of the handles; None once the deadline has passed. Without a deadline: look once."""
+    """Wait for one of the handles; None once the deadline has passed. Without a deadline: look once.
+
+    Raises:
+        HarnessError: They can't be waited for, which is no "not yet".
+    """
     array = (_handle * len(handles))(*handles)
     while True:
         left = 0 if deadline is None else min(deadline.milliseconds(), _LONGEST)
         found = int(_kernel32.WaitForMultipleObjects(len(handles), array, False, left))
         if found < len(handles):
             return found
+        if found != _TIMED_OUT:
+            why = (
+                str(ctypes.WinError(ctypes.get_last_error())) if found == _FAILED else f"the wait ended with {found:#x}"
+            )
+            raise HarnessError(f"handles {', '.join(map(hex, handles))} can't be waited for: {why}")
         if deadline is None or deadline.expired():
             return None
 
@@ -84,6 +93,8 @@ class Event:
 
     def __init__(self) -> None:
         self._handle: int = _kernel32.CreateEventW(None, True, False, None)
+        if not self._handle:
+            raise HarnessError(f"there is no event to wait with: {ctypes.WinError(ctypes.get_last_error())}")
 
     def ring(self) -> None:
         """Signal it."""
@@ -194,7 +205,10 @@ class WindowsHost:
                 return None
             raise HarnessError(f"pid {pid} can't be held: {ctypes.WinError(ctypes.get_last_error())}")
         times = (ctypes.c_uint64 * 4)()
-        _kernel32.GetProcessTimes(handle, *(ctypes.addressof(times) + 8 * number for number in range(4)))
+        if not _kernel32.GetProcessTimes(handle, *(ctypes.addressof(times) + 8 * number for number in range(4))):
+            reason = ctypes.WinError(ctypes.get_last_error())
+            _kernel32.CloseHandle(handle)
+            raise HarnessError(f"pid {pid} doesn't tell its start: {reason}")
         return WindowsPin(pid, handle, times[0])
 
     def now(self) -> int:

@@ -291,7 +291,10 @@ class Connection(SharedConnection):
         return found
 
     def _wait(self, events: list[int], deadline: Deadline, what: str) -> int:
-        found = wait_for_any([*events, self._closed], deadline)
+        try:
+            found = wait_for_any([*events, self._closed], deadline)
+        except OSError as error:
+            raise self._broken(error) from error
         if found is None:
             raise TimedOut(f"the VMM didn't {what} by the deadline", subject=self._endpoint, detail="session")
         if found == len(events):

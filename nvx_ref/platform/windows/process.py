@@ -119,7 +119,10 @@ class Pin(Closing):
 
     def wait(self, deadline: Deadline) -> bool:
         """Wait for the exit event; False once the deadline has passed."""
-        return wait_for_any([self._held()], deadline) is not None
+        try:
+            return wait_for_any([self._held()], deadline) is not None
+        except OSError as error:
+            raise _unreadable(error, self._pid) from error
 
     def terminate(self) -> bool:
         """End the process at once and for good; False if it had ended already.

@@ -29,6 +29,9 @@ def wait_for_any(handles: Sequence[int], deadline: Deadline) -> int | None:
 
     Returns:
         The index of the first signalled handle.
+
+    Raises:
+        OSError: They can't be waited for.
     """
     while True:
         # Rounded up: a wait that ends a moment early would look at the same state twice.
@@ -38,7 +41,7 @@ def wait_for_any(handles: Sequence[int], deadline: Deadline) -> int | None:
         except InterruptedError:
             continue
         if found != native.WAIT_TIMEOUT:
-            return found - native.WAIT_OBJECT
+            return _signalled(found, len(handles))
         if deadline.expired():
             return None
 
@@ -52,4 +55,12 @@ def is_signalled(handle: int) -> bool:
     found = native.wait_for_single_object(handle, 0)
     if found == native.WAIT_FAILED:
         raise native.last_error()
-    return bool(found == native.WAIT_OBJECT)
+    return found != native.WAIT_TIMEOUT and _signalled(found, 1) == 0
+
+
+def _signalled(found: int, count: int) -> int:
+    """Return which handle a wait has found signalled. One whose owner left it locked isn't, nor is anything else."""
+    index = found - native.WAIT_OBJECT
+    if not 0 <= index < count:
+        raise native.error_of(native.ERROR_ABANDONED_WAIT)
+    return index
