@@ -17,7 +17,7 @@ from harness import python
 from harness.backends.contract import KNOB, UNSEEN
 from harness.sandbox import RAMFS, Sandbox
 from harness.sut.program import Program
-from harness.sut.protocol import mapping
+from harness.sut.protocol import called, mapping
 from harness.world import World
 
 pytestmark = pytest.mark.spec("card.3", "622.acc.21")
@@ -209,7 +209,7 @@ def test_a_start_whose_endpoint_a_stranger_serves_fails_without_a_word_to_it(wor
     world.channel.wait_paused("before_bind", world.soon())
     with Squatter(box) as squatter:
         answer = running.answer(world.soon())
-    world.expect("start", expected="LaunchFailed", found=answer.code)
+    world.expect("start", expected="LaunchFailed", found=called(answer.code))
     world.expect("start: said to the stranger", expected=b"", found=squatter.said)
     world.processes.none("start", world.soon())
     world.expect("start: what is left of it", expected=False, found="launch.json" in box.names())

@@ -16,6 +16,7 @@ import pytest
 from harness.backends.contract import EVIDENCE, KNOB, LINUX, UNSEEN, WORKER
 from harness.sandbox import EXT4, RAMFS, Sandbox
 from harness.sut.program import Program
+from harness.sut.protocol import called
 from harness.witness import ext4
 from harness.witness.processes import claim_is_held
 from harness.world import World
@@ -196,7 +197,9 @@ def test_a_guest_that_dies_or_hangs_under_a_program_is_ended_by_force_alone(worl
     forced = box.succeed(two, "stop", {**box.named(), "timeout": 0.5, "forceWithin": 10})
     world.expect("the forced stop", expected="forced", found=forced.result.get("outcome"))
     world.processes.none("the forced stop", world.soon())
-    world.expect("the program of a forced VM", expected="SessionFailed", found=running.answer(world.soon()).code)
+    world.expect(
+        "the program of a forced VM", expected="SessionFailed", found=called(running.answer(world.soon()).code)
+    )
     world.vmm.configure()
     box.succeed(one, "start")
     world.expect("a program after another start", expected="up\n", found=box.output(one, "/bin/echo", "up"))

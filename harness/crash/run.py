@@ -16,6 +16,8 @@ from harness.deadline import until
 from harness.errors import Finding, HarnessError, Unavailable
 from harness.outputs import said_of
 from harness.platform import interrupts_held
+from harness.sut.messages import CODES
+from harness.sut.protocol import called
 from harness.witness.processes import described
 
 if TYPE_CHECKING:
@@ -253,8 +255,9 @@ class _Run:
         if answer is None:
             raise Finding(str(cell), expected="an answer", found="the orchestrator ended")
         done = answer.code == stage.scene.refused and answer.result.get("verdict") != UNKNOWN
-        if answer.code == "Unexpected" or (cell.error == "EINTR" and not done):
-            wanted = "an error of the family" if answer.code == "Unexpected" else "that a call is made again"
+        strange = bool(answer.code) and answer.code not in CODES
+        if strange or (cell.error == "EINTR" and not done):
+            wanted = "an error of the family" if strange else "that a call is made again"
             raise Finding(str(cell), expected=wanted, found=str(answer))
         self._look(DONE if done else FAILED, exactly=True)
 
@@ -322,7 +325,7 @@ class _Run:
         # One that was asked to end may do so between the verdict and the look, but ran when the verdict was asked for.
         self._was_alive = stage.ending and bool(stage.world.processes.vmms())
         answer = stage.program.call("reattach", stage.box.named(), stage.world.soon())
-        return str(answer.result.get("verdict")) if answer.ok else answer.code
+        return str(answer.result.get("verdict")) if answer.ok else called(answer.code)
 
     def _live_on(self, verdict: str) -> None:
         """The sandbox is usable and removable again."""

@@ -206,6 +206,22 @@ RESULTS: dict[str, type[msgspec.Struct]] = {
 }
 """What the result of an operation must hold; the others may hold anything."""
 
+CODES = (
+    "NotFound",
+    "AlreadyExists",
+    "Busy",
+    "Malformed",
+    "Refused",
+    "ForeignEntries",
+    "TimedOut",
+    "Indeterminate",
+    "Mismatched",
+    "LaunchFailed",
+    "SessionFailed",
+    "VmmExited",
+)
+"""What ``code`` may be, in the order of the page's table."""
+
 SAID = (HelloSaid, StepSaid, EventSaid, Success, Failure)
 ASKED = (Request, Resume)
 

@@ -14,13 +14,14 @@ of writes and locks, each before it happens, as ``{"id": 1, "event": "rename:...
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 import msgspec
 
 from harness.errors import OfOrchestrator, Unmet, is_finding
-from harness.sut.messages import MAX_LINE, PROTOCOL, RESULTS, HelloSaid
+from harness.sut.messages import CODES, MAX_LINE, PROTOCOL, RESULTS, HelloSaid
 from harness.sut.needs import DETAILS
 
 __tracebackhide__ = is_finding
@@ -96,7 +97,20 @@ class Answer:
         return self.more
 
     def __str__(self) -> str:
-        return f"success {self.result}" if self.ok else f"{self.code}: {self.message}"
+        return f"success {self.result}" if self.ok else f"{called(self.code)}: {self.message}"
+
+
+def called(code: str) -> str:
+    """Return the code of a failure for a text: one that the protocol doesn't know with those that may be meant."""
+    if code in CODES:
+        return code
+    from difflib import get_close_matches  # noqa: PLC0415 - where an answer is wrong
+
+    # Other languages write names in other letters: ALREADY_EXISTS, already-exists.
+    plain = {known.lower(): known for known in CODES}
+    near = get_close_matches(re.sub(r"[^a-z]", "", code.lower()), plain, cutoff=0.55)
+    known = f"the nearest: {', '.join(plain[one] for one in near)}" if near else f"it has {', '.join(CODES)}"
+    return f"{code} (no code of protocol {PROTOCOL}; {known})"
 
 
 def encode(message: dict[str, object]) -> bytes:

@@ -20,6 +20,11 @@ SEEDED = {
         "    journal = store.journal()\n",
         "    store.directory.remove(names.JOURNAL)\n    journal = store.journal()\n",
     ),
+    "a code of its own": (
+        "nvx_ref/errors.py",
+        '    code = "Refused"\n',
+        '    code = "refuse"\n',
+    ),
     "exited is called live": (
         "nvx_ref/verdicts.py",
         '        return Status("exited", "its VM has exited")\n',

@@ -149,6 +149,16 @@ def test_a_fault_that_was_put_into_the_reference_is_caught(tmp_path: Path, fault
     assert found in result.violation
 
 
+@NEEDS_STRACE
+def test_an_error_that_is_answered_with_a_code_of_its_own_is_none_of_the_family(tmp_path: Path) -> None:
+    cell = "provision/syscall-ENOSPC/write:.config.json.ID.tmp#1"
+    with sweeping(orchestrator=faulty("a code of its own", tmp_path)) as sweep:
+        result = sweep.replay(parse(cell))
+    assert result.fired
+    found = "found refuse (no code of protocol 1; the nearest: Refused): "
+    assert result.violation.startswith(f"{cell}: expected an error of the family, {found}")
+
+
 def test_the_text_of_failed_cells_says_how_to_run_each_again(sweep: Sweep) -> None:
     tally = Tally()
     tally.take(runner.Result(SPAWNED, fired=True, violation="what was found", evidence="/e"))

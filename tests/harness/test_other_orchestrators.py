@@ -159,9 +159,13 @@ def test_one_that_ends_is_told_once_however_many_would_have_asked_it(pytester: p
     [
         ("request['id'] += 4", "provision: the orchestrator answered another request: {*}, where the id is 1"),
         ("print('debug', flush=True)", "provision: the orchestrator said b'debug', which isn't a message *"),
+        (
+            "say(id=request['id'], ok=False, code='ALREADY_EXISTS', message='x')\ncontinue",
+            "provision of box: expected success, found ALREADY_EXISTS (no code of protocol 1; *est: AlreadyExists): x",
+        ),
         ("pass", "fake pause before_bind: expected a fake that waits there, found that no VMM was started"),
     ],
-    ids=["another id", "words", "no VMM"],
+    ids=["another id", "words", "another code", "no VMM"],
 )
 def test_a_fault_in_an_operation_is_told_with_it_and_with_no_line_of_the_harness(
     pytester: pytest.Pytester, tmp_path: Path, body: str, told: str

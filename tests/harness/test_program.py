@@ -10,10 +10,10 @@ import pytest
 
 from harness.errors import Finding, HarnessError, Late, Unmet
 from harness.python import write_script
-from harness.sut.messages import MAX_HITS, MAX_LINE
+from harness.sut.messages import CODES, MAX_HITS, MAX_LINE
 from harness.sut.process import Started
 from harness.sut.program import Program, ProgramEnded
-from harness.sut.protocol import Hit, ProtocolBroken
+from harness.sut.protocol import Answer, Hit, ProtocolBroken, called
 from tests.harness.stubs import SOON, descriptors_open, host, orchestrator_script
 
 STEPS = (Hit("start.a", 1), Hit("start.b", 1), Hit("start.b", 2))
@@ -44,6 +44,27 @@ def test_an_operation_answers_with_its_result_and_the_steps_it_passed(program: P
 def test_a_failure_carries_its_code(program: Program) -> None:
     answer = program.call("fail", {}, SOON(10))
     assert (answer.ok, answer.code, str(answer)) == (False, "Busy", "Busy: another transition")
+
+
+@pytest.mark.parametrize(
+    ("code", "near"),
+    [
+        ("AlreadyExist", "AlreadyExists"),
+        ("ALREADY_EXISTS", "AlreadyExists"),
+        ("EBUSY", "Busy"),
+        ("timed-out", "TimedOut"),
+        ("Failed", "LaunchFailed, SessionFailed"),
+    ],
+)
+def test_a_code_that_nobody_knows_is_told_so_with_those_that_are_like_it(code: str, near: str) -> None:
+    answer = Answer(ok=False, code=code, message="box: no")
+    assert str(answer) == f"{code} (no code of protocol 1; the nearest: {near}): box: no"
+
+
+def test_a_code_that_is_like_none_is_told_with_all_of_them() -> None:
+    text = str(Answer(ok=False, code="Unexpected", message="x"))
+    assert text == f"Unexpected (no code of protocol 1; it has {', '.join(CODES)}): x"
+    assert [called(code) for code in CODES] == [*CODES]
 
 
 def test_an_operation_is_held_at_the_nth_hit_and_goes_on_when_resumed(program: Program) -> None:

@@ -14,7 +14,7 @@ from harness.backends import load
 from harness.errors import Unmet
 from harness.sandbox import GPT, RAMFS, Sandbox
 from harness.settings import Settings, session_directory
-from harness.sut.messages import ARGUMENTS, MAX_HITS, MAX_LINE, RESULTS, schema
+from harness.sut.messages import ARGUMENTS, CODES, MAX_HITS, MAX_LINE, RESULTS, schema
 from harness.sut.needs import NEEDS, WAYS
 from harness.world import World
 from tests.harness.seeded import ROOT
@@ -139,7 +139,9 @@ def test_the_codes_of_the_page_are_those_of_the_reference() -> None:
         kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.NvxError)
     }
     section = PAGE.read_text().partition("## Codes")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == codes - {"NvxError"}
+    rows = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert set(rows) == codes - {"NvxError"}
+    assert tuple(rows) == CODES
 
 
 def test_an_orchestrator_without_details_is_not_judged_by_them() -> None:
