@@ -82,8 +82,10 @@ def copy(directory: str, version: str, constants: Mapping[str, object] | None = 
     first = os.path.join(directory, f"build-{version}")
     if not os.path.isdir(first):
         made = os.path.join(first, PACKAGE)
-        # With times and byte code, so that only what is changed is compiled again.
-        shutil.copytree(os.path.join(python.home(PACKAGE), PACKAGE), made)
+        # With times and byte code, so that only what is changed is compiled again; that in the making is gone again by
+        # the time it is copied.
+        ignored = shutil.ignore_patterns("*.pyc.*")
+        shutil.copytree(os.path.join(python.home(PACKAGE), PACKAGE), made, ignore=ignored)
         with open(os.path.join(made, "__init__.py"), "a", encoding="utf-8") as file:
             file.write(f'\n__version__ = "{version}"\n')
         for name, value in (constants or {}).items():

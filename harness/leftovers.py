@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from harness import witness
@@ -75,9 +76,24 @@ def keep(target: str, root: str | None = None) -> int:
     for path in sessions(root or runs_directory()):
         kept = os.path.join(path, EVIDENCE)
         if os.path.isdir(kept):
-            shutil.copytree(kept, os.path.join(target, os.path.basename(path)), dirs_exist_ok=True)
+            _copy(kept, os.path.join(target, os.path.basename(path)))
             count += 1
     return count
+
+
+def _copy(kept: str, target: str) -> None:
+    for place, _, names in os.walk(kept, onerror=_unless_gone):
+        into = os.path.join(target, os.path.relpath(place, kept))
+        os.makedirs(into, exist_ok=True)
+        for name in names:
+            # A run that goes on removes what it kept of a test that passes.
+            with suppress(FileNotFoundError):
+                shutil.copy2(os.path.join(place, name), os.path.join(into, name))
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _all_sessions(root: str) -> list[str]:

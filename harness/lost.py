@@ -34,8 +34,10 @@ def noted(world: World, session: str, facts: Facts) -> Generator[None, None, Non
     """
     path = os.path.join(session, f"{os.getpid()}{NOTE}")
     note = {"facts": facts, "root": world.root, "state": world.state, "evidence": world.evidence.directory}
-    with open(path, "w", encoding="utf-8") as file:
+    # Whole or not at all: whoever looks for the note of a dead worker reads the living ones', too.
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
         json.dump(note, file)
+    os.replace(f"{path}.new", path)
     try:
         yield
     finally:
@@ -52,8 +54,12 @@ def found(session: str, node: str) -> Facts:
     for name in sorted(os.listdir(session)) if os.path.isdir(session) else []:
         if not re.fullmatch(rf"\d+{re.escape(NOTE)}", name):
             continue
-        with open(os.path.join(session, name), encoding="utf-8") as file:
-            note = cast("dict[str, object]", json.load(file))
+        try:
+            with open(os.path.join(session, name), encoding="utf-8") as file:
+                note = cast("dict[str, object]", json.load(file))
+        except FileNotFoundError:
+            # That of a worker that lives, and has ended its test meanwhile.
+            continue
         facts = cast("Facts", note["facts"])
         if facts["node"] == node:
             facts["evidence"] = _keep(str(note["root"]), str(note["state"]), str(note["evidence"]))

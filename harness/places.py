@@ -34,7 +34,7 @@ def shown(value: object) -> str:
 def clear(session: str) -> None:
     """Let go of a run's directory when no process of the run is left, and remove it but for the evidence in it."""
     stale.release(session)
-    if os.path.isdir(session):
-        remove_all(session, but=frozenset({EVIDENCE}))
-        remove_empty(os.path.join(session, EVIDENCE))
-        remove_empty(session)
+    # From here on another run that begins may take it for a killed one's, and be faster.
+    remove_all(session, but=frozenset({EVIDENCE}))
+    remove_empty(os.path.join(session, EVIDENCE))
+    remove_empty(session)

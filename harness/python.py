@@ -53,18 +53,32 @@ def home(package: str) -> str:
 def write_script(path: str, *, packages: Iterable[str], body: str, first: Sequence[str] = ()) -> list[str]:
     """Write a script and return the command that runs it.
 
+    One that is there already stays as it is if it says the same, and is replaced whole if it doesn't: an interpreter
+    that was started a moment ago may be about to read it.
+
     Args:
-        path: The file to write, replaced if it exists; private to this user.
+        path: The file to write; private to this user.
         packages: Packages that the script imports beyond the standard library.
         body: The statements after the path is set.
         first: Directories that go before all others, for example another build of a package.
     """
     places = list(dict.fromkeys([*first, *(home(package) for package in packages)]))
     text = f"import sys\n\nsys.path[:0] = {places!r}\n{body.rstrip()}\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
+    if not _says(path, text):
+        staged = f"{path}.{os.urandom(4).hex()}.new"
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.replace(staged, path)
     return command(path)
+
+
+def _says(path: str, text: str) -> bool:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read() == text
+    except FileNotFoundError:
+        return False
 
 
 def write_launcher(path: str, *, side_file: str, token: str, traces: str) -> list[str]:

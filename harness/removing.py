@@ -35,8 +35,12 @@ def remove_tree(path: str) -> None:
 
 
 def remove_all(directory: str, *, but: frozenset[str]) -> None:
-    """Remove what is in a directory, as far as it can be removed, but for some names."""
-    for name in sorted(os.listdir(directory)):
+    """Remove what is in a directory, if it is there, as far as it can be removed, but for some names."""
+    try:
+        names = sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return
+    for name in names:
         if name not in but:
             shutil.rmtree(os.path.join(directory, name), onerror=_if_possible)
 

@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from harness.errors import Finding, HarnessError, Late, Unavailable, is_finding
@@ -213,7 +214,7 @@ class Program:
         """
         if self._status is not None:
             return True
-        self._requests.close()
+        self._end_requests()
         willing = deadline is not None and self._pin.wait(deadline)
         if not willing:
             self._pin.end()
@@ -314,10 +315,15 @@ class Program:
     def _finish(self) -> int:
         self._status = self._child.wait()
         self._tell(f"orchestrator {self.pid}", f"has ended with {self._status}")
-        self._requests.close()
+        self._end_requests()
         self._answers.close()
         self._pin.close()
         return self._status
+
+    def _end_requests(self) -> None:
+        # A request that nobody took is still in there, and is tried once more.
+        with suppress(BrokenPipeError):
+            self._requests.close()
 
     def _last_words(self) -> str:
         with open(self.errors, "rb") as file:

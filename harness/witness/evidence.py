@@ -109,9 +109,9 @@ def listing(directory: str) -> list[str]:
             try:
                 status = os.lstat(path)
                 mode = system.mode(path, status)
+                target = f" -> {os.readlink(path)}" if stat.S_ISLNK(status.st_mode) else ""
             except FileNotFoundError:
                 continue
-            target = f" -> {os.readlink(path)}" if stat.S_ISLNK(status.st_mode) else ""
             shown = os.path.relpath(path, directory)
             found.append(f"{stat.filemode(mode)} {status.st_nlink} {status.st_size:8} {shown}{target}")
     return found

@@ -71,7 +71,11 @@ def project(tmp_path: Path) -> Path:
     place = tmp_path / "nvx-ref"
     place.mkdir()
     for name in COPIED:
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, place / name)
+        if (ROOT / name).is_dir():
+            # Compiled files come and go while others run what they are made of.
+            shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, place / name)
     for name in LINKED:
         (place / name).symlink_to(ROOT / name)
     return place

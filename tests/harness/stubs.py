@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness import leftovers, python, witness
 from harness.deadline import Clock
+from harness.settings import RUNS
 from harness.witness.contract import Host
 
 SOON = Clock().after
@@ -81,6 +82,12 @@ def descriptors_open() -> int:
 def appears(root: Path, pattern: str) -> bool:
     """Whether there is such a path now; `Path.glob` fails over a directory that goes while it looks."""
     return any(glob.iglob(pattern, root_dir=root))
+
+
+def unmount_runs() -> None:
+    """Unmount what runs of this module have mounted; what is mounted elsewhere may be what another test looks for."""
+    for point in reversed(host().mounts(os.environ[RUNS])):
+        subprocess.run(["umount", point], check=True)
 
 
 def found_of(root: Path) -> list[str]:

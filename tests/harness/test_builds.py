@@ -31,6 +31,17 @@ def test_a_copy_is_what_runs(world: World, tmp_path: Path) -> None:
     assert not file.startswith(str(tmp_path))
 
 
+def test_a_copy_is_made_while_others_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "home" / builds.PACKAGE
+    (package / "__pycache__").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    # Listed, and gone when it is to be copied, as a compiled file in the making is.
+    (package / "__pycache__" / "__init__.cpython-311.pyc.140011").symlink_to("gone")
+    monkeypatch.setattr(builds.python, "home", lambda _: str(tmp_path / "home"))
+    (first,) = builds.copy(str(tmp_path), "7.1").first
+    assert (Path(first) / builds.PACKAGE / "__init__.py").read_text() == '\n__version__ = "7.1"\n'
+
+
 def test_a_build_that_is_not_the_one_that_runs_says_so(world: World) -> None:
     done = world.run(Build("9.9").script(world, SHOW))
     assert done.status != 0

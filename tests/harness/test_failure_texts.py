@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from harness.goldens import Goldens
 from harness.report.model import read
-from harness.witness import host
+from tests.harness.stubs import unmount_runs
 from tests.harness.test_sweep import HEAD, LEAVES, can_mount
 
 pytest_plugins = ["pytester"]
@@ -113,9 +112,7 @@ def test_what_is_done_wrong_is_caught_with_a_short_text(pytester: pytest.Pyteste
         result = pytester.runpytest_subprocess("-p", "no:randomly", *options)
         text = result.stdout.str() + result.stderr.str()
     finally:
-        for point in reversed(host().mounts("/tmp")):
-            if "/nvx-" in point and "/s" in point:
-                umount(point)
+        unmount_runs()
     assert result.ret == 1, text
     lines = failure(text)
     assert len(lines) <= MOST
@@ -154,11 +151,3 @@ def test_a_worker_that_a_scenario_crashes_is_told_with_the_scenario(
     assert len(lines) <= MOST
     lines = [re.sub(r"Python \d+\.\d+\.\d+", "Python <VERSION>", line) for line in lines]
     goldens.check("harness/failures/worker.txt", lines)
-
-
-def umount(point: str) -> None:
-    import subprocess  # noqa: PLC0415 - where something was mounted
-
-    program = shutil.which("umount")
-    assert program is not None
-    subprocess.run([program, point], check=True)

@@ -111,6 +111,16 @@ def test_a_program_that_ends_in_an_operation_is_told_with_its_status_and_last_wo
         program.call("die", {}, SOON(10))
 
 
+def test_a_program_that_has_ended_before_it_is_asked_is_told_with_its_status(tmp_path: Path) -> None:
+    hello = '{"hello":{"protocol":1,"operations":["start"]}}'
+    body = f"import os\nprint({hello!r}, flush=True)\nos._exit(3)"
+    with start(write_script(str(tmp_path / "hasty.py"), packages=(), body=body), tmp_path) as program:
+        program.ready(SOON(60))
+        assert program._pin.wait(SOON(60))
+        with pytest.raises(ProgramEnded, match="ended with 3"):
+            program.call("start", {}, SOON(60))
+
+
 def test_a_program_that_says_nothing_is_late(program: Program) -> None:
     with pytest.raises(Late, match=r"hang: expected an answer of the orchestrator within 0.2 s, found nothing$"):
         program.call("hang", {}, SOON(0.2))
