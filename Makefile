@@ -12,6 +12,9 @@ WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/wi
 	crash_points interrupted_launch lifecycle one_shot bad_input command_line managed_order exports network))
 # System calls are killed and failed by strace, and pairs of crashes are many: both are swept on Linux.
 WINE_ONLY ?= not test_every_limit_holds and not (test_stress and (launch_find or start_one)) and not (test_crash_points and (pairs or calls or errors))
+# Seconds that a test may take where a start takes ten times as long as on a quiet machine; one that takes longer ends
+# its worker and the run.
+WINE_LIMIT ?= 600
 QEMU_TESTS ?= scenarios/test_real_guest.py \
 	scenarios/test_cold_boot.py::test_an_image_boots_and_the_guest_finds_what_the_plan_says
 BIN := $(VENV)/bin
@@ -90,7 +93,8 @@ qemu: $(STAMP) ## Build a real Linux guest and run a selection of the scenarios 
 	$(BIN)/python -m pytest $(QEMU_TESTS) --backend qemu -n $(JOBS)
 
 wine: ## Run the Windows half under Wine: CPython for Windows, built from nothing the first time
-	PYTHON=$(PYTHON) ci/wine/lane test $(WINE_TESTS) -k '$(WINE_ONLY)' -n $(JOBS) --timeout-scale 4 -q
+	PYTHON=$(PYTHON) ci/wine/lane test $(WINE_TESTS) -k '$(WINE_ONLY)' -n $(JOBS) \
+		--timeout-scale 4 --timeout $(WINE_LIMIT) -o faulthandler_timeout=$(WINE_LIMIT) -q
 
 clean: ## Remove what the other commands made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-PATIENCE = 2.0
+PATIENCE = 5.0
 """Seconds for which what another program has open is tried again: a virus scanner looks at what was just written, and
 the file of a program that has just ended is still mapped."""
 

@@ -35,6 +35,8 @@ OWN_GOLDENS: str | None = "windows"
 """The directory below the goldens for texts that only this system says."""
 
 _PIPES = "//./pipe/"
+_SWEEPING = 30.0
+"""Seconds for which somebody who looks whether a run is over may have its directory."""
 _NO_DIRECTORY = 66
 _OF_A_VM = re.compile(r"openvmm-microvm-[0-9a-f]{32}(-boot)?")
 
@@ -223,10 +225,25 @@ def is_own_directory(path: str) -> bool:
 
 
 def hold_directory(path: str) -> int | None:
-    """Take a directory for as long as the descriptor is open: a handle that :func:`take_directory` doesn't share."""
-    from harness.witness.windows import SHARE_ALL, open_directory
+    """Take a directory for as long as the descriptor is open: a handle that :func:`take_directory` doesn't share.
 
-    return open_directory(path, share=SHARE_ALL)
+    Whoever has it alone is waited for, as a lock is elsewhere.
+
+    Raises:
+        OSError: It isn't there, or somebody keeps it.
+    """
+    from harness.deadline import Clock, until
+    from harness.witness.windows import SHARE_ALL, SHARING_VIOLATION, open_directory
+
+    def hold() -> int | None:
+        try:
+            return open_directory(path, share=SHARE_ALL)
+        except OSError as error:
+            if error.winerror != SHARING_VIOLATION:
+                raise
+            return None
+
+    return until(hold, Clock().after(_SWEEPING)) or open_directory(path, share=SHARE_ALL)
 
 
 def take_directory(path: str) -> int | None:

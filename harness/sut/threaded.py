@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.witness.contract import Pin
 
 CHUNK = 65536
-LAST_WORDS = 1.0
+LAST_WORDS = 10.0
 """Seconds that what an ended program has written may take to come through; a child may keep the pipe open."""
 
 

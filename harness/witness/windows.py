@@ -35,7 +35,7 @@ _TIMED_OUT, _FAILED, _LONGEST = 258, 0xFFFF_FFFF, 2**31 - 1
 _READ_ATTRIBUTES_AND_DATA, _SHARE_READ_AND_DELETE, _OPEN_EXISTING = 0x8000_0000, 5, 3
 SHARE_ALL, SHARE_DELETE = 7, 4
 _LIST, _DIRECTORY, _NO_LINK = 1, 0x0200_0000, 0x0020_0000
-_SHARING_VIOLATION, _INVALID = 32, 87
+SHARING_VIOLATION, _INVALID = 32, 87
 _LENGTH_MISMATCH = 0xC000_0004
 _NO_START = 0x5555_5555_5555_5555
 """What fresh memory of Wine's server is filled with: a process that is being made is listed before it has a start."""
@@ -291,7 +291,7 @@ class WindowsHost:
             path, _READ_ATTRIBUTES_AND_DATA, _SHARE_READ_AND_DELETE, None, _OPEN_EXISTING, 0, 0
         )
         if handle == -1:
-            return True if ctypes.get_last_error() == _SHARING_VIOLATION else None
+            return True if ctypes.get_last_error() == SHARING_VIOLATION else None
         _kernel32.CloseHandle(handle)
         return False
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from harness import places, python, stale
 from harness.deadline import until
-from harness.platform import short_root
+from harness.platform import short_root, take_directory
 from harness.settings import require_runs
 from harness.witness.evidence import Evidence
 from tests.harness.stubs import SOON
@@ -91,6 +92,28 @@ def test_a_run_that_begins_while_others_sweep_has_its_directory(root: Path) -> N
     assert [sweeper.returncode for sweeper in sweepers] == [0, 0]
 
 
+def test_a_run_waits_for_whoever_looks_whether_it_is_over(root: Path) -> None:
+    """A sweep holds the directory while it looks at every process, however long the machine takes for that."""
+    session = root / "nvx-0123abcd"
+    (session / ".owned").mkdir(parents=True)
+    taken = take_directory(str(session / ".owned"))
+    assert taken is not None
+    claimed = threading.Event()
+
+    def claim() -> None:
+        stale.claim(str(session))
+        claimed.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        claiming = threads.submit(claim)
+        assert not claimed.wait(0.3)
+        assert not claiming.done()
+        os.close(taken)
+        claiming.result()
+    assert take_directory(str(session / ".owned")) is None
+    stale.release(str(session))
+
+
 def test_a_world_that_ends_leaves_its_neighbours_their_directory(root: Path) -> None:
     """Tests of one run share a directory for what they keep, whichever of them ends first."""
     session = root / "nvx-0123abcd"
@@ -136,7 +159,7 @@ def test_a_run_with_one_process_alive_is_left_alone_and_swept_after_its_death(ro
         assert stale.sweep(str(root)) == []
         assert (path / "77.0").is_dir()
         child.kill()
-    assert until(lambda: stale.sweep(str(root)), SOON(10)) == [str(path)]
+    assert until(lambda: stale.sweep(str(root)), SOON(60)) == [str(path)]
 
 
 @pytest.mark.parametrize("what", ["no lock", "a process", "a link", "another name"])

@@ -12,6 +12,7 @@ import wine
 wine.only_windows()
 
 from nvx_ref.platform import process
+from nvx_ref.platform.windows import handles
 from nvx_ref.store import LockedStore, Recovered
 from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, OUTCOME, RUNTIME
 from sandboxes import CONFIGURATION, IDENTITY, NAME, Site, ended, soon, write_journal, write_runtime
@@ -19,6 +20,12 @@ from windows_holders import IN_THE_WAY, holding, let_go_in
 
 SECONDS = 0.3
 Work = Callable[[Site, LockedStore], None]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a busy machine keeps the other program from letting go is not what these tests are about."""
+    monkeypatch.setattr(handles, "RETRY_SECONDS", 60.0)
 
 
 def configure(_: Site, locked: LockedStore) -> None:

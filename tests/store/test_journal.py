@@ -196,11 +196,11 @@ def test_a_claim_that_a_fork_holds_for_a_moment_stops_nothing(
     def fork_window() -> None:
         with claimed(provisioned.path(LOG)):
             taken.set()
-            assert looks.wait(30)
+            assert looks.wait(120)
 
     thread = threading.Thread(target=fork_window)
     thread.start()
-    assert taken.wait(30)
+    assert taken.wait(120)
     with provisioned.lock() as locked:
         abandon(locked.begin_launch(IDENTITY))
     thread.join()

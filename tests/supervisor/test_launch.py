@@ -243,7 +243,7 @@ def test_two_orchestrators_start_one_vmm(provisioned: Site) -> None:
     barrier = threading.Barrier(2)
 
     def start(outcomes: list[str]) -> None:
-        barrier.wait(30)
+        barrier.wait(120)
         with provisioned.lock() as locked:
             found = reattach(locked, IDENTITY, deadline=soon())
             if isinstance(found, Live):

@@ -36,7 +36,7 @@ from sandboxes import (
 )
 from system import PYTHON, SLOWER, environment, open_descriptors, unix
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stress, pytest.mark.timeout(800)]
 
 THREADS = 48 // SLOWER
 
@@ -67,7 +67,7 @@ def together(work: Callable[[int], None], count: int = THREADS) -> None:
 
     def run(number: int) -> None:
         try:
-            barrier.wait(60)
+            barrier.wait(120)
             work(number)
         except BaseException as error:  # noqa: BLE001 - raised by the test's own thread below
             faults.append(error)

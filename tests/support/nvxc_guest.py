@@ -78,7 +78,7 @@ class Guest:
 
 
 def soon() -> Deadline:
-    return Deadline.after(30)
+    return Deadline.after(120)
 
 
 def client(*answers: bytes | BaseException) -> tuple[NvxcClient, Guest]:

@@ -58,11 +58,11 @@ def fork_window(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def hold() -> None:
         with claimed(site.path(LOG)):
             taken.set()
-            assert again.wait(30)
+            assert again.wait(120)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert taken.wait(30)
+    assert taken.wait(120)
     yield
     thread.join()
 

@@ -28,7 +28,7 @@ from nvx_ref.store import (
 from nvx_ref.store import names as store_names
 from nvx_ref.store.records import FORMAT, encode
 from nvx_ref.supervisor import Starting, Vmm, VmmCommand, launch
-from system import PYTHON, Lifeline, environment, short_root
+from system import PYTHON, SLOWER, Lifeline, environment, short_root
 
 NAME = "alpha"
 CONFIGURATION = b'{\n  "format": 1\n}\n'
@@ -47,7 +47,7 @@ CRASHED = 91
 
 def soon() -> Deadline:
     """A deadline that no healthy test reaches."""
-    return Deadline.after(60)
+    return Deadline.after(120)
 
 
 def past() -> Deadline:
@@ -113,7 +113,7 @@ class Site:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL if quiet else None,
             check=False,
-            timeout=100,
+            timeout=100 * SLOWER,
         )
         return run.returncode
 

@@ -20,7 +20,7 @@ PAST = Deadline(0.0)
 
 
 def soon() -> Deadline:
-    return Deadline.after(30)
+    return Deadline.after(120)
 
 
 def record(kind: RecordType, payload: bytes = b"", *, sequence: int = 0) -> bytes:

@@ -60,7 +60,7 @@ _WRITE_ACCESS_LIST, _ACCESS_LIST = 0x4_0000, 4
 
 
 def soon() -> Deadline:
-    return Deadline.after(30)
+    return Deadline.after(120)
 
 
 @contextmanager

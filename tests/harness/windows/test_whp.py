@@ -20,10 +20,10 @@ from harness.world import OWN_NAMES
 from stand_in import release
 
 ROOT = Path(__file__).resolve().parents[3]
-LONG = 250
+LONG = 550
 """Seconds for a pytest of its own where a process takes half a second to start."""
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ STOPPED = {"config.json", "lifecycle.lock", "openvmm.log", "outcome.json"}
 
 
 def soon() -> Deadline:
-    return Deadline.after(60)
+    return Deadline.after(120)
 
 
 class Site:

@@ -64,7 +64,7 @@ def test_a_claim_is_a_write_handle_and_lasts_as_long_as_any(box: files.Directory
     )
     os.close(log)
     assert files.claim_is_held(box, "log", which) is True
-    child.communicate(timeout=60)
+    child.communicate()
     wait_until(lambda: files.claim_is_held(box, "log", which) is False)
     assert files.claim_log(second)
     os.close(second)
@@ -156,7 +156,7 @@ def test_a_scratch_has_one_owner_which_a_child_keeps(root: Path) -> None:
     os.close(first)
     third = files.open_scratch(path)
     assert not files.try_own(third)
-    child.communicate(timeout=60)
+    child.communicate()
     wait_until(lambda: files.try_own(third))
     os.close(third)
 

@@ -43,7 +43,7 @@ print(json.dumps({"data": len(data), "argv": sys.argv[2:], "files": [of(v) for v
 
 
 def soon() -> Deadline:
-    return Deadline.after(60)
+    return Deadline.after(120)
 
 
 class Launcher:
@@ -126,7 +126,7 @@ def test_concurrent_spawns_that_allow_the_same_handle_all_pass_it_on(launcher: L
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(100)
+        thread.join(300)
     assert wrong == []
     assert not inheritance.is_inheritable(value)
     os.close(shared)
@@ -144,7 +144,7 @@ def test_a_spawn_waits_until_another_has_taken_back_what_it_lent(
 
     def held(*arguments: object) -> object:
         entered.set()
-        assert go.wait(60)
+        assert go.wait(300)
         return create(*arguments)
 
     monkeypatch.setattr(native, "create_process", held)
@@ -158,7 +158,7 @@ def test_a_spawn_waits_until_another_has_taken_back_what_it_lent(
     waits = threads[1].is_alive()
     go.set()
     for thread in threads:
-        thread.join(100)
+        thread.join(300)
     assert waits
     assert told == [[object_of(shared)]] * 2
     assert not inheritance.is_inheritable(value)
