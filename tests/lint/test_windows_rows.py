@@ -44,6 +44,22 @@ def test_a_row_names_a_test_that_carries_its_case_and_runs_in_the_lane(case: str
     assert any(path == Path(place) or Path(place) in path.parents for place in lane()), path
 
 
+def beyond(run: str) -> list[str]:
+    """What the lane takes and a command of pytest doesn't."""
+    taken = [Path(word) for word in run.split() if word.startswith(("tests/", "scenarios"))]
+    return [place for place in lane() if not any(one == Path(place) or one in Path(place).parents for one in taken)]
+
+
+def test_what_runs_under_wine_runs_on_windows_at_every_push() -> None:
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "windows.yml").read_text())
+    (run,) = [step["run"] for step in workflow["jobs"]["fake"]["steps"] if "-m pytest" in step.get("run", "")]
+    assert beyond(run) == []
+    assert beyond(run.replace("tests/store ", "")) == ["tests/store"]
+    # All of them, and not the lane's selection alone: so does who has Windows.
+    assert "scenarios" in run.split()
+
+
 def test_the_lane_is_read_as_it_is_written() -> None:
     assert {"tests/store", "tests/platform/windows", "scenarios/test_cold_boot.py"} <= set(lane())
     assert "scenarios/test_image_swap.py" not in lane()
