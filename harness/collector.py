@@ -18,7 +18,7 @@ from harness.live import SAID, shown
 from harness.platform import as_text, system_name
 from harness.sharding import Slice
 from harness.stories import clean
-from harness.table import CRASHES, FIGURES, PROPERTY, STORY, Table
+from harness.table import CRASHES, FIGURES, LEFT, PROPERTY, STORY, Table
 
 if TYPE_CHECKING:
     from harness.progress import Line
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FACTS = "nvx"
 """The attribute of a report that holds what the table takes."""
 
-OWN = frozenset({PROPERTY, FIGURES, CRASHES, STORY})
+OWN = frozenset({PROPERTY, FIGURES, CRASHES, LEFT, STORY})
 
 WHOLE, OWN_PART = "nvx_whole", "nvx_own"
 """What a worker's output calls the ids of the selection, and those of them that belong to this part of the run."""

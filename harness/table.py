@@ -22,6 +22,9 @@ FIGURES = "nvx-figures"
 CRASHES = "nvx-crashes"
 """The name of the property that holds crash cells, each with what became of it."""
 
+LEFT = "nvx-left"
+"""The name of the property that says what a sweep has left out, since it can't run here: how much, and why."""
+
 STORY = "nvx-story"
 """The name of the property that holds what happened in a failed test: moments, by microseconds."""
 
@@ -113,6 +116,7 @@ class Table:
         cell = _cell(cast("dict[str, object]", given[PROPERTY])) if PROPERTY in given else None
         if cell is not None:
             cell.story = moments(given.get(STORY))
+            cell.unseen += _strings(given.get(LEFT))
             self._note(cell, outcome, reason)
         self.figures.update(cast("dict[str, int]", given.get(FIGURES, {})))
         for one in cast("list[Told]", given.get(CRASHES, [])):

@@ -103,11 +103,11 @@ def sweep(
     with _session(options, sweep=sweep, shard=part) as settings, bar(f"{sweep} sweep") as shown:
         task = Task(settings, golden, started)
         found = sweep_all(task, whole, jobs or os.cpu_count() or 1, shown)
-    tally, missing = found.tally, sorted(found.missing)
+    tally = found.tally
     if report is not None:
         _write(report, found, settings, options_of(settings, started=started))
-    for reason in missing:
-        click.echo(f"skipped: {reason}")
+    for reason, count in sorted(found.missing.items()):
+        click.echo(f"skipped: {reason}" if count == 1 else f"skipped: {reason} ({count} cells)")
     if tally.failures:
         click.echo(text_of(tally, options_of(settings, started=started)))
     click.echo(tally.line())
@@ -122,7 +122,7 @@ def _write(path: str, found: Swept, settings: Settings, options: tuple[str, ...]
     from harness.report.model import encode
 
     crashes = found.tally.crashes(options)
-    text = encode(of_sweep(crashes, found.tally.figures(), sorted(found.missing), settings, found.slice))
+    text = encode(of_sweep(crashes, found.tally.figures(), found.missing, settings, found.slice))
     outputs.write("--report", path, text)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness import python, stale, witness
@@ -21,11 +23,11 @@ from harness.errors import Finding, HarnessError, Unavailable, Unsupported
 from harness.places import environment
 from harness.platform import fork_template
 from harness.runs import as_data, shown
-from harness.table import CRASHES, FIGURES
+from harness.table import CRASHES, FIGURES, LEFT
 from harness.witness.processes import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from harness.backends.contract import Backend
     from harness.crash.plan import Part
@@ -50,6 +52,7 @@ class Tally:
         started: Processes that were really started: VMMs, and orchestrators that weren't forked.
         failures: The cells that a witness holds something against.
         results: All of them.
+        left: Why what was left out could not be run, each with how many cells it was.
     """
 
     points: int = 0
@@ -57,6 +60,14 @@ class Tally:
     started: int = 0
     failures: list[Result] = field(default_factory=list["Result"])
     results: list[Result] = field(default_factory=list["Result"])
+    left: Counter[str] = field(default_factory=Counter[str])
+
+    def try_cell(self, run_it: Callable[[], Result]) -> None:
+        """Run one cell and take its result, or leave it out where it can't be run."""
+        try:
+            self.take(run_it())
+        except Unavailable as missing:
+            self.left[str(missing)] += 1
 
     def take(self, result: Result) -> None:
         """Take one cell's result."""
@@ -75,6 +86,11 @@ class Tally:
             "cellsFired": self.fired,
             "processesStarted": self.started,
         }
+
+    def left_out(self) -> list[str]:
+        """Return what was left out: how many cells of all, and why."""
+        whole = self.points + self.left.total()
+        return [f"{count} of {whole} crash cells: {reason}" for reason, count in sorted(self.left.items())]
 
     def crashes(self, options: tuple[str, ...]) -> list[dict[str, object]]:
         """Return its cells as the report takes them.
@@ -125,11 +141,14 @@ class Sweep:
         Raises:
             Finding: It can't be planned.
             Unavailable: This machine, or this orchestrator, has no such cells.
+
+        Returns:
+            What it came to; a cell that can't be run here is left out, and counted.
         """
         tally = Tally()
         reason = self._bench.backend.lacks(SWEEP)
         for planned in self.planner.cells(part) if reason is None else self._few(part, reason):
-            tally.take(self.cell(planned))
+            tally.try_cell(partial(self.cell, planned))
         return tally
 
     def _few(self, part: Part, reason: str) -> list[Planned]:
@@ -162,8 +181,8 @@ class Sweep:
             yield Sweep(bench, self._golden, options_of(settings, started=True))
 
     def told(self, tally: Tally) -> list[tuple[str, object]]:
-        """Return what the report takes of a tally, as properties of the test that has it: its figures and its cells."""
-        return [(FIGURES, tally.figures()), (CRASHES, tally.crashes(self._options))]
+        """Return what the report takes of a tally, as properties of its test: figures, cells, and what was left out."""
+        return [(FIGURES, tally.figures()), (CRASHES, tally.crashes(self._options)), (LEFT, tally.left_out())]
 
     def text(self, tally: Tally) -> str:
         """Return what the failed cells of a tally are, at least one, with the line that runs each again."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness import outputs
@@ -78,12 +80,12 @@ class Swept:
     Attributes:
         slice: Which cells it covers.
         tally: What they came to.
-        missing: Why what could not be run could not.
+        missing: Why what could not be run could not, each with how many cells that were planned it was, at least 1.
     """
 
     slice: Slice
     tally: Tally = field(default_factory=Tally)
-    missing: set[str] = field(default_factory=set[str])
+    missing: Counter[str] = field(default_factory=Counter[str])
 
 
 def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> Swept:
@@ -125,7 +127,7 @@ def _take(pool: ProcessPoolExecutor, found: object, swept: Swept, bar: Bar) -> s
     """Take what a worker came back with, and return what has to be done because of it."""
     match found:
         case str(reason):
-            swept.missing.add(reason)
+            swept.missing.setdefault(reason, 1)
         case Result():
             bar.plan(1)
             _note(found, swept.tally, bar)
@@ -135,9 +137,12 @@ def _take(pool: ProcessPoolExecutor, found: object, swept: Swept, bar: Bar) -> s
             return {pool.submit(_run, cells[place : place + AT_ONCE]) for place in range(0, len(cells), AT_ONCE)}
         case _Broken(reason):
             raise HarnessError(reason)
-        case _Ran(results):
-            for result in results:
+        case _Ran(tally):
+            swept.missing += tally.left
+            for result in tally.results:
                 _note(result, swept.tally, bar)
+            for _ in range(tally.left.total()):
+                bar.done(failed=False)
         case _:
             raise TypeError(f"a worker came back with {found!r}")
     return set()
@@ -155,7 +160,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    results: list[Result]
+    tally: Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +203,7 @@ def _plan(part: Part) -> object:
         with _at_work() as sweep:
             return _Plan(sweep.planner.cells(part))
     except KeyboardInterrupt:
-        return _Ran([])
+        return _Ran(Tally())
     except Unavailable as error:
         return str(error)
     except HarnessError as error:
@@ -210,14 +215,13 @@ def _plan(part: Part) -> object:
 
 
 def _run(cells: list[Planned]) -> object:
-    done: list[Result] = []
+    done = Tally()
     try:
         with _at_work() as sweep:
-            done += (sweep.cell(planned) for planned in cells)
+            for planned in cells:
+                done.try_cell(partial(sweep.cell, planned))
     except KeyboardInterrupt:
         return _Ran(done)
-    except Unavailable as error:
-        return str(error)
     except HarnessError as error:
         return _Broken(str(error))
     except OSError as error:

@@ -63,7 +63,7 @@ def of_scenarios(found: table.Table, settings: Settings, slice_: Slice) -> Repor
 def of_sweep(
     crashes: Sequence[table.Told],
     figures: Mapping[str, int],
-    missing: Iterable[str],
+    missing: Mapping[str, int],
     settings: Settings,
     slice_: Slice,
 ) -> Report:
@@ -72,12 +72,14 @@ def of_sweep(
     Args:
         crashes: Its cells.
         figures: Its figures.
-        missing: Why what could not run could not.
+        missing: Why what could not run could not, each with how many cells it was.
         settings: Its options.
         slice_: Which cells of how many it covers.
     """
     report = _report(_run(SWEEP, settings, slice_, cut=False), figures, crashes, [])
-    report.skipped = [Skipped("crash cells", settings.backend, reason) for reason in missing]
+    report.skipped = [
+        Skipped("crash cells", settings.backend, reason, count) for reason, count in sorted(missing.items())
+    ]
     return report
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,17 @@ import pytest
 from harness import python
 from harness.backends import load
 from harness.crash import run as runner
+from harness.crash import workers
 from harness.crash.cells import parse
-from harness.crash.plan import CALLS, EVENTS, STEPS, Part
+from harness.crash.plan import CALLS, EVENTS, STEPS, Part, Planned
 from harness.crash.scenes import SCENES
 from harness.crash.sweep import Sweep, Tally, golden_path, open_bench, options_of
 from harness.errors import Finding, Unavailable, Unsupported
+from harness.progress import bar
+from harness.report.build import of_sweep
 from harness.settings import Settings, session_directory
+from harness.sharding import Slice
+from harness.table import LEFT
 from tests.harness.seeded import ROOT, faulty, seed
 from tests.harness.stubs import orchestrator_script
 
@@ -220,6 +226,31 @@ def test_where_guests_boot_for_seconds_each_step_with_a_vmm_is_crashed_at_once(
             sweep.run(part)
     tally = sweep.run(Part("forced-stop", STEPS))
     assert (tally.points, tally.fired, tally.failures) == (1, 1, [])
+
+
+def test_a_cell_that_can_not_be_run_is_left_out_and_counted_and_the_others_are_judged(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cell(planned: Planned) -> runner.Result:
+        if planned.cell.way == "kill":
+            raise Unsupported("kvm", "it can't be held")
+        return runner.Result(str(planned.cell), fired=True)
+
+    monkeypatch.setattr(sweep, "cell", cell)
+    tally = sweep.run(Part("provision", STEPS))
+    assert tally.points == tally.left.total() > 1
+    left = [f"{tally.points} of {2 * tally.points} crash cells: kvm: it can't be held"]
+    assert (LEFT, left) in sweep.told(tally)
+    # In a process of its own, too, of which nothing is lost.
+    planned = [Planned(parse(f"start/{way}/start.spawned#1")) for way in ("exit", "kill", "exit")]
+    monkeypatch.setattr(workers._worker, "sweep", sweep)
+    ran = workers._run(planned)
+    swept = workers.Swept(Slice())
+    with ThreadPoolExecutor(1) as pool, bar("cells") as shown:
+        assert workers._take(pool, ran, swept, shown) == set()  # type: ignore[arg-type]
+    assert (swept.tally.points, swept.missing) == (2, {"kvm: it can't be held": 1})
+    (skipped,) = of_sweep([], {}, swept.missing, Settings(), Slice()).skipped
+    assert (skipped.what, skipped.reason, skipped.count) == ("crash cells", "kvm: it can't be held", 1)
 
 
 def test_an_orchestrator_that_reports_no_events_is_not_swept_there(tmp_path: Path) -> None:
