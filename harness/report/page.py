@@ -20,7 +20,7 @@ from harness.crash.scenes import SCENES
 from harness.errors import Unavailable
 from harness.report.drawing import FAMILIES, WIDTH, Axis, axis, bars, shown
 from harness.report.merge import missing
-from harness.report.model import COMMAND_LINE_LIMIT
+from harness.report.model import COMMAND_LINE_LIMIT, Crash, Row
 from harness.runs import Told
 from harness.table import GROUPS
 from nvx_ref.steps import Step
@@ -28,13 +28,15 @@ from nvx_ref.steps import Step
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.report.model import Crash, Report, Row, Vmm
+    from harness.report.model import Report, Vmm
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 OTHER = "-"
 STEP_WAYS = (EXIT, KILL, PAIR)
 ORDER = {step.value: place for place, step in enumerate(Step)}
 SLOWEST = 10
+SHOWN = 12
+"""How many of its crash cells a failed test names."""
 
 LETTERS = {
     "live": "L",
@@ -122,7 +124,11 @@ class Scene:
 
 @dataclass(slots=True)
 class Failure:
-    """One failed case with everything that is known of it."""
+    """One failed case with everything that is known of it.
+
+    Attributes:
+        cells: The failed crash cells of a test that is a part of a sweep, whose evidence is kept by cell.
+    """
 
     anchor: str
     name: str
@@ -132,6 +138,7 @@ class Failure:
     link: str
     replay: str
     vmms: list[Vmm]
+    cells: list[Failure] = field(default_factory=list["Failure"])
     axis: Axis | None = None
     moments: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
 
@@ -177,6 +184,7 @@ def draw(report: Report) -> str:
         verdicts=Counter(square.kind for square in squares),
         letters=LETTERS,
         failed=FAILED,
+        shown=SHOWN,
         missing=missing(report),
         bars=bars(report.cells),
         families=FAMILIES,
@@ -219,6 +227,13 @@ def _failures(report: Report) -> list[Failure]:
             failure.axis = axis(timeline)
             failure.moments = [(shown(moment.offset), moment.lane, moment.text) for moment in timeline.moments]
         found.append(failure)
+    by_test: dict[tuple[str, str], list[Failure]] = {}
+    for failure, (_, one) in zip(found, failed, strict=True):
+        if isinstance(one, Crash) and one.evidence:
+            by_test.setdefault((one.node, one.backend), []).append(failure)
+    for failure, (name, one) in zip(found, failed, strict=True):
+        if isinstance(one, Row):
+            failure.cells = by_test.get((name, one.backend), [])
     return found
 
 

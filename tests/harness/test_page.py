@@ -183,6 +183,31 @@ def test_a_failed_cell_of_the_matrix_and_of_the_map_leads_to_its_timeline() -> N
     assert read.text.count("listening") == 6
 
 
+def test_a_failed_part_of_a_sweep_leads_to_the_evidence_of_its_cells() -> None:
+    node, backend = "scenarios/x.py::test_a_crash_anywhere[start-steps]", "fake"
+    names = [f"start/kill/start.step{number}#1" for number in range(14)]
+    cells = [crash(name, "fail", reason="two VMMs", evidence=f"/tmp/e/{name[-3]}", node=node) for name in names]
+    others = [
+        crash("stop/kill/stop.locked#1", "fail", reason="of another test", evidence="/tmp/e/z", node="y"),
+        crash("start/exit/start.locked#1", node=node),
+        crash("start/exit/start.vague#1", "fail", reason="without evidence", node=node),
+    ]
+    for count, told in ((1, "kept by its 1 failed crash cell: "), (14, "kept by its 14 failed crash cells: ")):
+        rows = [row("fail", node, reason="crash cells failed", backend=backend), row("fail", "z", reason="alone")]
+        whole = report(cells=rows, crashes=[*others, *cells[:count]], timelines=[])
+        read = Reader(page.draw(whole))
+        require_harmless(read)
+        links = [f"#f{number}" for number in range(5, 5 + min(count, 12))]
+        # The first two are the tests, the next two failed cells: another test's, and one without evidence.
+        assert [address for address in read.values("href") if address in links][: len(links)] == links
+        # Each has a square on the map, too, that leads to it.
+        assert all(read.values("href").count(address) == 2 for address in links)
+        assert f"{told}{', '.join(names[: min(count, 12)])}" in read.text
+        assert (" and 2 more below" in read.text) == (count == 14)
+        # The test that has no cells, and the cell that has none.
+        assert read.text.count("none was kept") == 3
+
+
 def test_a_run_that_was_cut_and_a_part_that_is_missing_are_told_first() -> None:
     whole = report(runs=[run(cut=True, shard=Shard(2, 3, 1))])
     read = Reader(page.draw(whole))
