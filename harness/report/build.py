@@ -217,7 +217,7 @@ def commit() -> str:
 def _git(*words: str) -> str:
     command = [shutil.which("git") or "git", "-C", ROOT, *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -126,7 +126,7 @@ def test_a_vmm_that_was_told_to_end_is_no_excuse_for_calling_it_live(tmp_path: P
     (tmp_path / "golden").mkdir()
     (tmp_path / "golden" / "allowed_states.json").write_text(json.dumps(golden))
     liar = faulty("exited is called live", tmp_path)
-    with sweeping(golden=tmp_path / "golden", orchestrator=liar, timeout_scale=0.2) as sweep:
+    with sweeping(golden=tmp_path / "golden", orchestrator=liar) as sweep:
         result = sweep.replay(parse("stop/exit/stop.exited#1"))
     assert result.fired
     assert "then reattach: expected a VMM alive, as the verdict says, found none" in result.violation
@@ -149,7 +149,7 @@ def test_a_process_that_was_touched_although_it_has_nothing_to_do_with_it_fails(
     ],
 )
 def test_a_fault_that_was_put_into_the_reference_is_caught(tmp_path: Path, fault: str, cell: str, found: str) -> None:
-    with sweeping(orchestrator=faulty(fault, tmp_path), timeout_scale=0.2) as sweep:
+    with sweeping(orchestrator=faulty(fault, tmp_path)) as sweep:
         result = sweep.replay(parse(cell))
     assert result.fired
     assert found in result.violation

@@ -68,6 +68,7 @@ fsync:gone 1 1 ENOSPC,EIO,EINTR changes
 
 TARGET = """
 import os
+print("up", flush=True)
 sys.stdin.readline()
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600)
 for secret in (b"first secret", b"second secret"):
@@ -118,6 +119,9 @@ def test_a_trace_is_read_into_calls_with_their_own_counts() -> None:
 def target(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     script = python.write_script(str(tmp_path / "target.py"), packages=(), body=TARGET)
     child = subprocess.Popen([*script, str(tmp_path / "written")], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    # Whoever attaches in the midst of its exec may be let go at that.
+    assert child.stdout.readline() == b"up\n"
     yield child
     child.kill()
     child.communicate()
@@ -128,7 +132,7 @@ def traced(child: subprocess.Popen[bytes], tmp_path: Path, injection: str | None
     assert child.stdin is not None
     child.stdin.write(b"go\n")
     child.stdin.flush()
-    text = tracer.close(SOON(20))
+    text = tracer.close(SOON(60))
     return read(text, child.pid, Namer(str(tmp_path), "box"), []), text
 
 

@@ -30,7 +30,7 @@ def fork(template: Template, tmp_path: Path) -> Program:
         cwd=str(tmp_path),
         started=lambda _pid: None,
     )
-    program.ready(SOON(10))
+    program.ready(SOON(60))
     return program
 
 
@@ -41,9 +41,9 @@ def test_a_fork_says_hello_works_in_its_own_directory_and_ends_with_its_requests
         assert program.hello is not None
         assert program.hello.ways == ("exit", "audit")
         assert os.readlink(f"/proc/{program.pid}/cwd") == str(tmp_path)
-        answer = program.call("status", {"root": str(tmp_path / "s"), "name": "box"}, SOON(10))
+        answer = program.call("status", {"root": str(tmp_path / "s"), "name": "box"}, SOON(60))
         assert (answer.ok, answer.code) == (False, "NotFound")
-        assert program.close(SOON(10))
+        assert program.close(SOON(60))
 
 
 def test_a_fork_comes_to_the_harness_with_its_exit_status(template: Template, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_fork_comes_to_the_harness_with_its_exit_status(template: Template, tm
         assert stat.parent == os.getpid()
         running = program.begin("status", {"root": 7, "name": "box"}, audit=True)
         with pytest.raises(ProgramEnded, match=r"ended with 1; its last words: .*Expected `str`, got `int`"):
-            running.answer(SOON(10))
+            running.answer(SOON(60))
 
 
 def test_a_template_has_one_thread_and_neither_it_nor_a_fork_has_pytest(template: Template, tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_a_template_has_one_thread_and_neither_it_nor_a_fork_has_pytest(template
 
 def test_what_a_fork_does_touches_no_other(template: Template, tmp_path: Path) -> None:
     with fork(template, tmp_path) as first, fork(template, tmp_path) as second:
-        first.kill(SOON(10))
+        first.kill(SOON(60))
         assert not second.has_exited()
-        answer = second.call("status", {"root": str(tmp_path / "s"), "name": "box"}, SOON(10))
+        answer = second.call("status", {"root": str(tmp_path / "s"), "name": "box"}, SOON(60))
         assert answer.code == "NotFound"
 
 
@@ -88,7 +88,7 @@ def test_a_template_that_is_gone_is_an_error(tmp_path: Path) -> None:
     pin = host().pin(template.pid)
     assert pin is not None
     pin.end()
-    pin.wait(SOON(10))
+    pin.wait(SOON(60))
     pin.close()
     before = descriptors_open()
     with pytest.raises(HarnessError, match="the template of the orchestrators is gone"):

@@ -109,7 +109,7 @@ class Command:
         out, errors = self.child.communicate(timeout=60)
         assert (self.child.returncode, out) == (130, "")
         assert errors.split() == ["Interrupted"]
-        assert until(lambda: found_of(self.runs) == [], SOON(10))
+        assert until(lambda: found_of(self.runs) == [], SOON(60))
         assert os.listdir(self.runs) == []
 
 
@@ -120,7 +120,7 @@ def require_tidied(command: Command) -> str:
     assert "KeyboardInterrupt" in out
     assert "Traceback" not in out
     assert "left behind" not in out
-    assert until(lambda: found_of(command.runs) == [], SOON(10))
+    assert until(lambda: found_of(command.runs) == [], SOON(60))
     assert os.listdir(command.runs) == []
     return out
 
@@ -208,5 +208,5 @@ def test_what_a_run_in_the_background_ignores_is_ignored() -> None:
         "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom harness.cli import Interrupts\n"
         "with Interrupts():\n    signal.raise_signal(signal.SIGINT)\nprint('on')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", "")

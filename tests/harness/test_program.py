@@ -32,17 +32,17 @@ def start(command: list[str], tmp_path: Path) -> Program:
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
     with start(orchestrator_script(tmp_path), tmp_path) as running:
-        running.ready(SOON(10))
+        running.ready(SOON(60))
         yield running
 
 
 def test_an_operation_answers_with_its_result_and_the_steps_it_passed(program: Program) -> None:
-    answer = program.call("start", {"name": "a"}, SOON(10))
+    answer = program.call("start", {"name": "a"}, SOON(60))
     assert (answer.ok, answer.result, answer.steps) == (True, {"args": {"name": "a"}}, STEPS)
 
 
 def test_a_failure_carries_its_code(program: Program) -> None:
-    answer = program.call("fail", {}, SOON(10))
+    answer = program.call("fail", {}, SOON(60))
     assert (answer.ok, answer.code, str(answer)) == (False, "Busy", "Busy: another transition")
 
 
@@ -69,21 +69,21 @@ def test_a_code_that_is_like_none_is_told_with_all_of_them() -> None:
 
 def test_an_operation_is_held_at_the_nth_hit_and_goes_on_when_resumed(program: Program) -> None:
     running = program.begin("start", {}, pause=("start.b", 2))
-    assert running.wait_paused(SOON(10)) == Hit("start.b", 2)
+    assert running.wait_paused(SOON(60)) == Hit("start.b", 2)
     running.resume()
-    assert running.answer(SOON(10)).steps == STEPS
+    assert running.answer(SOON(60)).steps == STEPS
 
 
 @pytest.mark.parametrize("way", ["exit", "kill"])
 def test_a_crash_ends_the_program_at_the_step(program: Program, way: str) -> None:
-    assert program.crash("start", {}, ("start.b", 1), way, SOON(10)) == STEPS[:2]
+    assert program.crash("start", {}, ("start.b", 1), way, SOON(60)) == STEPS[:2]
     assert program.has_exited()
 
 
 @pytest.mark.parametrize("way", ["exit", "kill"])
 def test_a_crash_that_does_not_fire_is_a_finding(program: Program, way: str) -> None:
     with pytest.raises(Finding, match=r"start\.b#3.*success.*start.b#2"):
-        program.crash("start", {}, ("start.b", 3), way, SOON(10))
+        program.crash("start", {}, ("start.b", 3), way, SOON(60))
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_what_a_hello_does_not_declare_is_not_asked_for(
     with pytest.raises(Unmet, match=f"needs {need}, which"):
         program.begin(op, **{"args": {}, **more})
     assert len(program.transcript) == before
-    assert program.call("start", {}, SOON(10)).ok
+    assert program.call("start", {}, SOON(60)).ok
 
 
 def test_a_program_that_ends_in_an_operation_is_told_with_its_status_and_last_words(program: Program) -> None:
     with pytest.raises(ProgramEnded, match="ended with 1; its last words: no reason"):
-        program.call("die", {}, SOON(10))
+        program.call("die", {}, SOON(60))
 
 
 def test_a_program_that_has_ended_before_it_is_asked_is_told_with_its_status(tmp_path: Path) -> None:
@@ -128,15 +128,15 @@ def test_a_program_that_says_nothing_is_late(program: Program) -> None:
 
 def test_a_program_that_ends_by_itself_is_told_apart_from_one_that_is_killed(tmp_path: Path) -> None:
     with start(orchestrator_script(tmp_path), tmp_path) as willing:
-        willing.ready(SOON(10))
-        assert willing.close(SOON(10))
+        willing.ready(SOON(60))
+        assert willing.close(SOON(60))
     stubborn = write_script(
         str(tmp_path / "stubborn.py"),
         packages=(),
         body='import signal\nprint(\'{"hello":{"protocol":1,"operations":["start"]}}\', flush=True)\nsignal.pause()',
     )
     with start(stubborn, tmp_path) as program:
-        program.ready(SOON(10))
+        program.ready(SOON(60))
         assert not program.close(SOON(0.1))
         assert program.has_exited()
 
@@ -154,9 +154,9 @@ if os.fork() == 0:
 os._exit(3)
 """
     with start(write_script(str(tmp_path / "forks.py"), packages=(), body=body), tmp_path) as program:
-        program.ready(SOON(10))
+        program.ready(SOON(60))
         with pytest.raises(ProgramEnded, match="ended with 3"):
-            program.call("start", {}, SOON(10))
+            program.call("start", {}, SOON(60))
 
 
 WRONG = {
@@ -180,7 +180,7 @@ def test_another_first_line_than_a_hello_is_refused_with_what_is_wrong(tmp_path:
     body = f"print({line!r}, flush=True)\nsys.stdin.read()"
     command = write_script(str(tmp_path / "wrong.py"), packages=(), body=body)
     with start(command, tmp_path) as program, pytest.raises(ProtocolBroken, match=WRONG[line]) as caught:
-        program.ready(SOON(10))
+        program.ready(SOON(60))
     assert len(str(caught.value)) < 600
 
 
@@ -189,7 +189,7 @@ def test_a_line_over_the_limit_is_refused_before_it_has_an_end(tmp_path: Path, e
     body = f"sys.stdout.write('x' * ({MAX_LINE} + 1) + '{ending}')\nsys.stdout.flush()\nsys.stdin.read()"
     command = write_script(str(tmp_path / "long.py"), packages=(), body=body)
     with start(command, tmp_path) as program, pytest.raises(ProtocolBroken, match=f"a line of over {MAX_LINE} bytes"):
-        program.ready(SOON(20))
+        program.ready(SOON(60))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_program_without_a_hello_is_told_by_the_deadline(
 ) -> None:
     command = write_script(str(tmp_path / "mute.py"), packages=(), body=body)
     with start(command, tmp_path) as program, pytest.raises(kind, match=text):
-        program.ready(SOON(2 if kind is Late else 10))
+        program.ready(SOON(2 if kind is Late else 60))
 
 
 ANSWERS = {
@@ -229,9 +229,9 @@ def test_an_answer_that_is_none_is_refused_with_what_is_wrong(tmp_path: Path, li
     hello = '{"hello":{"protocol":1,"operations":["status"]}}'
     body = f"print({hello!r}, {line!r}, sep='\\n', flush=True)\nsys.stdin.read()"
     with start(write_script(str(tmp_path / "wrong.py"), packages=(), body=body), tmp_path) as program:
-        program.ready(SOON(10))
+        program.ready(SOON(60))
         with pytest.raises(HarnessError, match=ANSWERS[line]):
-            program.call("status", {}, SOON(10))
+            program.call("status", {}, SOON(60))
 
 
 def test_a_program_that_announces_steps_for_ever_is_cut_off(tmp_path: Path) -> None:
@@ -244,16 +244,16 @@ while True:
     print('{{"id":1,"step":"a.b","hit":%d}}' % hit)
 """
     with start(write_script(str(tmp_path / "babbles.py"), packages=(), body=body), tmp_path) as program:
-        program.ready(SOON(10))
+        program.ready(SOON(60))
         with pytest.raises(ProtocolBroken, match=f"over {MAX_HITS} steps in one operation"):
-            program.call("start", {}, SOON(20))
+            program.call("start", {}, SOON(60))
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     before = descriptors_open()
     with start(orchestrator_script(tmp_path), tmp_path) as program:
-        program.ready(SOON(10))
-        program.crash("start", {}, ("start.a", 1), "kill", SOON(10))
+        program.ready(SOON(60))
+        program.crash("start", {}, ("start.a", 1), "kill", SOON(60))
     with start(orchestrator_script(tmp_path), tmp_path) as program:
-        program.ready(SOON(10))
+        program.ready(SOON(60))
     assert descriptors_open() == before

@@ -137,7 +137,7 @@ def test_the_status_of_a_child_is_told_while_nobody_has_taken_it(ending: str, st
     before = pin.status()
     assert child.stdin is not None
     child.stdin.close()
-    assert pin.wait(SOON(10))
+    assert pin.wait(SOON(60))
     found = pin.status()
     child.wait()
     pin.close()

@@ -107,7 +107,7 @@ def test_a_survivor_is_explained_and_ended(pytester: pytest.Pytester) -> None:
     assert left is not None
     assert evidence is not None
     pin = host().pin(int(left[1]))
-    assert pin is None or pin.wait(SOON(10))
+    assert pin is None or pin.wait(SOON(60))
     explained = Path(evidence[1], "survivors", f"{left[1]}.txt").read_text()
     assert re.search(r"stat Stat\(.*state='[DRS]'.*\nwchan: ", explained)
     assert "descriptor 0 " in explained

@@ -33,7 +33,7 @@ def test_it(world, how, signal_):
 @pytest.mark.case("T36")
 def test_a_run_that_ignores_signals_has_terminals_that_do_not(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(IN_THE_BACKGROUND)
-    pytester.runpytest_subprocess("-p", "no:randomly", "--timeout-scale", "0.2").assert_outcomes(passed=2)
+    pytester.runpytest_subprocess("-p", "no:randomly").assert_outcomes(passed=2)
 
 
 WAITS_FOR = """

@@ -100,7 +100,7 @@ def test_a_worker_that_outlives_its_vmm_is_waited_for(processes: Processes, laun
     with pytest.raises(Late, match=r"after stop: expected no VMM alive within 0.1 s, found 1: .*child of a VMM"):
         processes.none("after stop", SOON(0.1))
     worker.end()
-    processes.none("after stop", SOON(10))
+    processes.none("after stop", SOON(60))
     assert worker.has_exited()
 
 
@@ -115,7 +115,7 @@ def test_a_vmm_without_the_launcher_is_found_by_the_claim_on_its_log(processes: 
         found = processes.one("here")
         assert (found.pin.pid, "claim" in found.reasons) == (vmm.pid, True)
         assert claim_is_held(host(), str(log), SOON(0.05))
-    assert not claim_is_held(host(), str(log), SOON(1))
+    assert not claim_is_held(host(), str(log), SOON(60))
 
 
 WORKER = """
@@ -156,7 +156,7 @@ def test_the_worker_of_a_vmm_that_is_ending_is_no_second_vmm(tmp_path: Path, lau
     alive = {one.pin.pid: one.is_vmm for one in processes.look()}
     vmm.stdin.close()
     vmm.stdout.close()
-    assert vmm.wait(20) == 0
+    assert vmm.wait(60) == 0
     processes.close()
     assert alive == {vmm.pid: True, worker: False}
 
@@ -179,7 +179,7 @@ def test_a_look_at_a_claim_is_repeated(tmp_path: Path) -> None:
             looks += 1
             return looks < 3
 
-    assert not claim_is_held(Forking(), str(log), SOON(10))  # type: ignore[arg-type]
+    assert not claim_is_held(Forking(), str(log), SOON(60))  # type: ignore[arg-type]
 
 
 def test_an_orphan_comes_to_the_witness_and_is_reaped_alone(processes: Processes, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_an_orphan_comes_to_the_witness_and_is_reaped_alone(processes: Processes
         (orphan,) = [one for one in processes.look() if one.pin.pid == pid]
         assert orphan.reasons == {"adopted"}
     orphan.pin.end()
-    assert orphan.pin.wait(SOON(10))
+    assert orphan.pin.wait(SOON(60))
     assert pid not in {one.pin.pid for one in processes.look()}
     assert host().stat(pid) is None
 
@@ -204,7 +204,7 @@ def test_reaping_an_orphan_takes_nobody_elses_status(processes: Processes) -> No
     with running("import sys\nsys.exit(7)") as child:
         pin = host().pin(child.pid)
         assert pin is not None
-        assert pin.wait(SOON(10))
+        assert pin.wait(SOON(60))
         processes.own(child.pid)
         processes.look()
         assert child.wait() == 7
@@ -215,7 +215,7 @@ def test_a_zombie_is_gone(launcher: str) -> None:
     with running("pass", launcher) as child:
         pin = host().pin(child.pid)
         assert pin is not None
-        assert pin.wait(SOON(10))
+        assert pin.wait(SOON(60))
         stat = host().stat(child.pid)
         assert stat is not None
         assert stat.state == "Z"
@@ -235,7 +235,7 @@ def test_a_leader_that_ended_before_its_threads_is_alive(launcher: str) -> None:
         assert pin is not None
         assert not pin.wait(SOON(0.2))
         pin.end()
-        assert pin.wait(SOON(10))
+        assert pin.wait(SOON(60))
         pin.close()
 
 
@@ -267,7 +267,7 @@ def test_a_leaked_descriptor_is_in_the_table_by_number_device_and_inode(tmp_path
     assert pid in host().holders(status.st_dev, status.st_ino)
     assert f"descriptor {number} {secret}" in host().explain(pid)
     pin.end()
-    assert pin.wait(SOON(10))
+    assert pin.wait(SOON(60))
     assert pin.reap() == -9
     pin.close()
 
@@ -349,13 +349,13 @@ def test_a_fake_is_held_and_goes_on_and_ends_with_its_lifeline(
     tmp_path: Path, channel: Channel, processes: Processes, token: str
 ) -> None:
     with running(FAKE, str(tmp_path / "channel"), token) as child:
-        peer = channel.wait_paused("before_bind", SOON(10))
+        peer = channel.wait_paused("before_bind", SOON(60))
         assert (peer.pid, processes.one("here").reasons >= {"token"}) == (child.pid, True)
         channel.resume(peer)
-        channel.wait_paused("before_exit", SOON(10))
+        channel.wait_paused("before_exit", SOON(60))
         assert peer.passed == ["before_bind#1", "before_exit#1"]
         channel.close()
-        assert child.wait(10) == 75
+        assert child.wait(60) == 75
 
 
 def test_a_pause_that_nobody_reaches_is_late_and_says_where_the_fakes_are(
@@ -364,7 +364,7 @@ def test_a_pause_that_nobody_reaches_is_late_and_says_where_the_fakes_are(
     with pytest.raises(Late, match=r"a fake that waits there within 0.05 s, found no fake on the channel"):
         channel.wait_paused("before_bind", SOON(0.05))
     with running(FAKE, str(tmp_path / "channel"), token) as child:
-        channel.wait_paused("before_bind", SOON(10))
+        channel.wait_paused("before_bind", SOON(60))
         with pytest.raises(Late, match=f"fake pause after_bind: .* found pid {child.pid} before_bind"):
             channel.wait_paused("after_bind", SOON(0.05))
     with pytest.raises(Late, match=f"found pid {child.pid} gone; its own words are in the log .* below state/"):
@@ -373,7 +373,7 @@ def test_a_pause_that_nobody_reaches_is_late_and_says_where_the_fakes_are(
 
 def test_another_tests_token_is_refused(tmp_path: Path, channel: Channel) -> None:
     with running(FAKE, str(tmp_path / "channel"), "another"), pytest.raises(HarnessError, match="another test's token"):
-        channel.wait_paused("before_bind", SOON(10))
+        channel.wait_paused("before_bind", SOON(60))
 
 
 def test_a_lock_is_seen_from_another_open_description(tmp_path: Path) -> None:
