@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from harness.backends.contract import EVIDENCE, KNOB, LINUX, UNSEEN, WORKER
+from harness.backends.contract import EVIDENCE, KNOB, LINUX, PROGRAMS, UNSEEN, WORKER
 from harness.sandbox import EXT4, RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.sut.protocol import called
@@ -261,29 +261,40 @@ def test_the_guest_is_linux_with_an_overlay_of_what_the_plan_says(world: World) 
     end(world, box, program)
 
 
+def run(box: Sandbox, program: Program, *argv: str, **more: object) -> tuple[object, object, str, str]:
+    """Run a program in the guest; return category, status, output and errors."""
+    answer = box.succeed(program, "exec", {**box.named(), "argv": list(argv), **more})
+    texts = [base64.b64decode(str(answer.result[name])).decode() for name in ("stdout", "stderr")]
+    return answer.result.get("category"), answer.result.get("status"), texts[0], texts[1]
+
+
 def test_a_workload_gets_exactly_what_was_asked_for(world: World) -> None:
     box = Sandbox(world, upper=RAMFS)
     program = world.orchestrator()
     box.provision(program)
     box.succeed(program, "start")
-
-    def run(*argv: str, **more: object) -> tuple[object, object, str, str]:
-        answer = box.succeed(program, "exec", {**box.named(), "argv": list(argv), **more})
-        texts = [base64.b64decode(str(answer.result[name])).decode() for name in ("stdout", "stderr")]
-        return answer.result.get("category"), answer.result.get("status"), texts[0], texts[1]
-
-    shown = run("/bin/sh", "-c", 'printf \'%s-\' "$A" "$B" "$HOME"; pwd', environment=["A=1", "B=x=y"], cwd="/tmp")
-    world.expect("variables and directory", expected=("exit", 0, "1-x=y--/tmp\n", ""), found=shown)
-    world.expect("a status", expected=("exit", 37, "", ""), found=run("/bin/sh", "-c", "exit 37"))
-    category, status, _, told = run("/bin/true", cwd="/nowhere/at/all")
+    words = ("/bin/sh", "-c", 'echo "$A-$B-$HOME-"; pwd')
+    shown = run(box, program, *words, environment=["A=1", "B=x=y"], cwd="/tmp")
+    world.expect("variables and directory", expected=("exit", 0, "1-x=y--\n/tmp\n", ""), found=shown)
+    world.expect("a status", expected=("exit", 37, "", ""), found=run(box, program, "/bin/sh", "-c", "exit 37"))
+    category, status, _, told = run(box, program, "/bin/true", cwd="/nowhere/at/all")
     world.expect("a directory that isn't there", expected=("exit", 125), found=(category, status))
     world.expect("it is told", expected=True, found="/nowhere/at/all" in told)
-    category, status, _, told = run("/bin/no-such-program")
+    category, status, _, told = run(box, program, "/bin/no-such-program")
     world.expect("a program that isn't there", expected=("exit", 125, True), found=(category, status, bool(told)))
-    late = run("/bin/sh", "-c", "echo begun; sleep 600", timeoutMs=1500)
+    late = run(box, program, "/bin/sh", "-c", "echo begun; sleep 600", timeoutMs=1500)
     world.expect("a workload that is late", expected=("timeout", 124, "begun\n", ""), found=late)
-    big = run("/bin/sh", "-c", "dd if=/dev/zero bs=1024 count=1024 2>/dev/null | tr '\\0' x")
+    end(world, box, program)
+
+
+def test_a_workload_may_say_so_much_and_no_more(world: World) -> None:
+    world.need(PROGRAMS)
+    box = Sandbox(world, upper=RAMFS)
+    program = world.orchestrator()
+    box.provision(program)
+    box.succeed(program, "start")
+    big = run(box, program, "/bin/sh", "-c", "dd if=/dev/zero bs=1024 count=1024 2>/dev/null | tr '\\0' x")
     world.expect("as much as may be said", expected=("exit", 0, 1 << 20), found=(big[0], big[1], len(big[2])))
-    more = run("/bin/sh", "-c", "dd if=/dev/zero bs=1024 count=1025 2>/dev/null")
+    more = run(box, program, "/bin/sh", "-c", "dd if=/dev/zero bs=1024 count=1025 2>/dev/null")
     world.expect("more than may be said", expected=("output-limit", 125), found=more[:2])
     end(world, box, program)

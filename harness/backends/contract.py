@@ -33,6 +33,9 @@ SECTORS = "sectors:"
 LINUX = "linux"
 """The need of a guest with a kernel of its own: what it does with a command line, a disk or a fault isn't modelled."""
 
+PROGRAMS = "programs"
+"""The need of a guest that runs what a distro brings, pipes and all, instead of a few commands of its own."""
+
 ENDS = "ends"
 """The need of a guest that ends by itself where it has neither images nor somebody who manages it."""
 

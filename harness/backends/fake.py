@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from harness import images, python
-from harness.backends.contract import KNOB, LINUX, WORKER, Artifacts, Attachment, GuestFacts, Launched
+from harness.backends.contract import KNOB, LINUX, PROGRAMS, WORKER, Artifacts, Attachment, GuestFacts, Launched
 from harness.witness.contract import Descriptor
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _FORKING = ("helper_keeps_log", "wrong_server", "leader_exits")
 _ON_WINDOWS = {
     **{f"{KNOB}{name}": "the stand-in forks for it, which Windows doesn't" for name in _FORKING},
     f"{KNOB}process_name": "a process's name is that of its program's file on Windows",
+    PROGRAMS: "its guest knows a few commands on Windows, and runs no program",
 }
 _LACKING = {
     LINUX: "its guest is a model, no kernel",
