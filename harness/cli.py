@@ -13,31 +13,34 @@ ERRORS = 2
 
 
 class Interrupts:
-    """Answers Ctrl-C at once; what has begun is then ended and removed, which another one doesn't cut short."""
+    """Answers Ctrl-C at once; what has begun is then ended and removed, which another one doesn't cut short.
+
+    Whatever comes after the first one is heard and not answered: a handler that is changed while a signal comes would
+    have the interpreter say so.
+    """
 
     def __init__(self) -> None:
-        self._said = False
-        self._before: object = None
+        self._deaf = False
 
-    def __enter__(self) -> None:
-        # A run in the background ignores it, and goes on doing so.
+    def take(self) -> None:
+        """Answer from now on; a run in the background ignores Ctrl-C, and goes on doing so."""
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.signal(signal.SIGINT, self._take)
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, self._take)
 
     def _take(self, _number: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.say()
-        raise KeyboardInterrupt
+        if not self._deaf:
+            self.say()
+            raise KeyboardInterrupt
 
     def say(self) -> None:
-        """Say it, once; whatever was being printed at that moment doesn't matter to it."""
-        if not self._said:
-            self._said = True
+        """Say it, once, and answer no more; whatever was being printed at that moment doesn't matter to it."""
+        if not self._deaf:
+            self._deaf = True
             os.write(ERRORS, b"Interrupted\n")
+
+    def end(self) -> None:
+        """Answer no more: nothing is left to be interrupted but the interpreter's own end, which would say so."""
+        self._deaf = True
 
 
 def main() -> None:
@@ -48,13 +51,16 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     interrupts = Interrupts()
     try:
-        with interrupts:
-            from harness.commands import run_command  # noqa: PLC0415 - see above
+        interrupts.take()
+        from harness.commands import run_command  # noqa: PLC0415 - see above
 
         status = run_command(sys.argv[1:])
+        interrupts.end()
     except KeyboardInterrupt:
         interrupts.say()
         status = INTERRUPTED
-    # Nothing is left to be interrupted but the interpreter's own end, which would say so at length.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from harness.platform import ignore_interrupts  # noqa: PLC0415 - see above
+
+    # At its end the interpreter lets go of every handler.
+    ignore_interrupts()
     sys.exit(status)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import images, outputs, python
-from harness.cli import INTERRUPTED, Interrupts
 from harness.crash.commands import replay, sweep
 from harness.errors import HarnessError
 from harness.machine import container, distro, doctor, leftovers
@@ -149,17 +148,18 @@ def _beside(name: str) -> str:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit status: 0, 1 for a failure, 2 for a usage error, 130 after Ctrl-C."""
-    told = Interrupts()
+    """Run one command line and return its exit status: 0, 1 for a failure, 2 for a usage error.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted.
+    """
     try:
-        with told:
-            result: object = commands.main(args=list(arguments), prog_name="nvx-harness", standalone_mode=False)
+        result: object = commands.main(args=list(arguments), prog_name="nvx-harness", standalone_mode=False)
     except click.UsageError as error:
         error.show()
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        told.say()
-        return INTERRUPTED
+    except click.Abort:
+        raise KeyboardInterrupt from None
     except OSError as error:
         where = (
             "" if error.filename else "the output: " if error.errno in {errno.EPIPE, errno.ENOSPC, errno.EBADF} else ""

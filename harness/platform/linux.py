@@ -167,6 +167,15 @@ def interrupts_held() -> Generator[None, None, None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def ignore_interrupts() -> None:
+    """Have the system keep Ctrl-C from this process from now on."""
+    import signal
+
+    # None comes while the handler is changed, which the interpreter would tell of.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def take_interrupts(handler: Callable[[int, FrameType | None], None]) -> None:
     """Have Ctrl-C, and what :func:`interrupt` sends, answered from now on."""
     import signal

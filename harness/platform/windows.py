@@ -161,6 +161,13 @@ def interrupts_held() -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def ignore_interrupts() -> None:
+    """Have the system keep Ctrl-C from this process from now on."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def take_interrupts(handler: Callable[[int, FrameType | None], None]) -> None:
     """Have Ctrl-C answered from now on."""
     import signal

@@ -206,7 +206,33 @@ def test_mutants_are_cut_short_with_their_tests(runs: Path) -> None:
 def test_what_a_run_in_the_background_ignores_is_ignored() -> None:
     code = (
         "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom harness.cli import Interrupts\n"
-        "with Interrupts():\n    signal.raise_signal(signal.SIGINT)\nprint('on')"
+        "Interrupts().take()\nsignal.raise_signal(signal.SIGINT)\nprint('on')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", "")
+
+
+# Ctrl-C at each line of the command's end, after the one that has interrupted it.
+AT_EACH_LINE = """
+import signal, sys, types
+from harness import cli
+
+def at_each_line(*_):
+    signal.raise_signal(signal.SIGINT)
+    return at_each_line
+
+def run_command(_):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        sys.settrace(at_each_line)
+        sys._getframe(1).f_trace = at_each_line
+
+sys.modules["harness.commands"] = types.SimpleNamespace(run_command=run_command)
+cli.main()
+"""
+
+
+def test_who_insists_until_the_very_end_is_told_once() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_EACH_LINE], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted\n")
