@@ -60,6 +60,8 @@ def test_a_pause_lasts_until_it_is_resumed(tmp_path: Path) -> None:
     pauses = Pauses(Evidence(fd, json.dumps), ["before_bind"])
     ours, theirs = socket.socketpair()
     pauses.attach(theirs, json.dumps, json.loads)
+    # The lifeline would end the test process itself: keep the channel open for as long as it runs.
+    os.dup(ours.fileno())
     with ours, ours.makefile("r") as lines:
         ours.sendall(b'{"pause": "after_bind"}\n')
         for point in ("before_bind", "after_bind"):
@@ -68,13 +70,11 @@ def test_a_pause_lasts_until_it_is_resumed(tmp_path: Path) -> None:
             assert json.loads(lines.readline()) == {"paused": point, "hit": 1}
             assert thread.is_alive()
             ours.sendall(json.dumps({"resume": point}).encode() + b"\n")
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
         kinds = [json.loads(line)["kind"] for line in (tmp_path / "evidence").read_text().splitlines()]
         assert kinds == ["at", "resumed", "at", "resumed"]
         os.close(fd)
-        # The lifeline would end the test process itself: keep the channel open for as long as it runs.
-        os.dup(ours.fileno())
 
 
 def test_evidence_never_shows_the_capability(tmp_path: Path) -> None:

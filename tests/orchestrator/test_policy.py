@@ -32,10 +32,10 @@ def test_a_caller_that_says_no_is_asked_last_and_nothing_is_launched(root: Path,
 
     orchestrator = Orchestrator(str(root), observer=steps.append, authorise=authorise)
     configuration = configure(request_)
-    orchestrator.provision("box", configuration, deadline=Deadline.after(30))
+    orchestrator.provision("box", configuration, deadline=Deadline.after(60))
     assert asked == []
     with pytest.raises(Refused) as caught:
-        orchestrator.start("box", deadline=Deadline.after(30))
+        orchestrator.start("box", deadline=Deadline.after(60))
     assert caught.value.detail == "leave"
     assert asked == [configuration]
     assert steps[-1] is Step.START_INPUTS_CHECKED

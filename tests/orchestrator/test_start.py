@@ -27,7 +27,7 @@ PROVISIONED = ["config.json", "lifecycle.lock"]
 
 
 def soon() -> Deadline:
-    return Deadline.after(20)
+    return Deadline.after(60)
 
 
 @pytest.fixture

@@ -181,6 +181,7 @@ def test_a_log_that_is_claimed_meanwhile_is_not_emptied(provisioned: Site, monke
 def test_a_claim_that_a_fork_holds_for_a_moment_stops_nothing(
     provisioned: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(claim, "CLAIM_WAIT", 30)
     looks = threading.Event()
     look = claim.look
 

@@ -9,7 +9,7 @@ import threading
 import msgspec
 import pytest
 
-from nvx_ref.deadline import Deadline
+from nvx_ref.deadline import POLL_INTERVAL, Deadline
 from nvx_ref.errors import Indeterminate, Malformed, NvxError, Refused
 from nvx_ref.platform import files, process
 from nvx_ref.platform.contract import Unpinnable
@@ -18,7 +18,7 @@ from nvx_ref.steps import Step
 from nvx_ref.store import ProcessIdentity, Recovered, claim, evidence
 from nvx_ref.store.names import JOURNAL, LOG, RUNTIME
 from nvx_ref.supervisor import peer_probe
-from recovering import LAUNCH_ID, STOPPED, Scripted, fork_window, kept, recovered
+from recovering import LAUNCH_ID, STOPPED, Looks, Scripted, fork_window, kept, recovered
 from sandboxes import (
     STAND_IN,
     Site,
@@ -216,14 +216,22 @@ def test_a_process_that_does_not_end_is_unknown(
 
 
 @pytest.mark.case("T14")
-def test_a_server_that_has_the_log_is_the_vmm(launched: Site) -> None:
+def test_a_server_that_has_the_log_is_the_vmm(launched: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     write_journal(launched)
     acting = Scripted()
     asked: list[str] = []
+    bounds: list[float] = []
+    sooner = Deadline.sooner
+
+    def noted(deadline: Deadline, seconds: float) -> Deadline:
+        bounds.append(seconds)
+        return sooner(deadline, seconds)
+
+    monkeypatch.setattr(Deadline, "sooner", noted)
 
     def probe(endpoint: str, deadline: Deadline) -> ProcessRef:
         asked.append(endpoint)
-        assert 0 < deadline.remaining() < 1
+        assert deadline.remaining() <= bounds[-1] == POLL_INTERVAL
         return acting  # type: ignore[return-value]
 
     with claimed(launched.path(LOG)), launched.lock() as locked:
@@ -237,7 +245,7 @@ def test_a_server_that_has_the_log_is_the_vmm(launched: Site) -> None:
 @pytest.mark.parametrize("answer", ["none", "no log", "error"])
 def test_a_probe_that_proves_nothing_is_asked_again_and_then_unknown(launched: Site, answer: str) -> None:
     write_journal(launched)
-    acting = [Scripted(has_log=False) for _ in range(200)]
+    acting = [Scripted(has_log=False) for _ in range(4)]
     asked = 0
 
     def probe(_: str, __: Deadline) -> ProcessRef | None:
@@ -248,9 +256,9 @@ def test_a_probe_that_proves_nothing_is_asked_again_and_then_unknown(launched: S
         return None if answer == "none" else acting[asked]  # type: ignore[return-value]
 
     with claimed(launched.path(LOG)), launched.lock() as locked, pytest.raises(Indeterminate) as caught:
-        locked.recover(probe)
+        locked.recover(probe, deadline=Looks(3))
     assert caught.value.detail == "claim-held"
-    assert asked > 1
+    assert asked == 3
     assert not any(one.terminated for one in acting)
     assert all(one.closed for one in acting[1 : asked + 1]) or answer != "no log"
 

@@ -134,6 +134,7 @@ def abandoned(locked: LockedStore, monkeypatch: pytest.MonkeyPatch, *, looks: in
 
 @pytest.mark.case("T40")
 @pytest.mark.spec("656.recheck")
+@pytest.mark.usefixtures("patient")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("looks", [1, 3])
 def test_a_claim_that_a_child_holds_before_its_exec_is_looked_at_again(

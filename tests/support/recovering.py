@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Self
 
 import pytest
 
-from nvx_ref.deadline import Deadline
+from nvx_ref.deadline import POLL_INTERVAL, Deadline
 from nvx_ref.errors import Indeterminate, Refused
 from nvx_ref.platform import process
 from nvx_ref.platform.contract import FileId
@@ -65,6 +66,25 @@ def fork_window(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert taken.wait(120)
     yield
     thread.join()
+
+
+class Looks(Deadline):
+    """A deadline that passes after so many looks, however long each of them takes."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, count: int) -> None:
+        super().__init__(math.inf)
+        self._left = count
+
+    def sooner(self, seconds: float) -> Self:
+        del seconds
+        return self
+
+    def pause(self, seconds: float = POLL_INTERVAL) -> bool:
+        del seconds
+        self._left -= 1
+        return self._left > 0
 
 
 class Scripted:

@@ -12,7 +12,8 @@ from __main__ import SERVING, answer, prepare, say
 
 def be(mode: str, lifeline: str) -> int:
     """Be the VMM until the lifeline ends, or somebody asks."""
-    held = os.open(lifeline, os.O_RDONLY)
+    # Without waiting for the other end: the lifeline may have ended before this process got here.
+    held = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK)
     if mode != "leaderless":
         return serve(mode, held)
     import ctypes  # noqa: PLC0415 - for this mode only
@@ -24,14 +25,26 @@ def be(mode: str, lifeline: str) -> int:
     return 1
 
 
+def has_ended(lifeline: int) -> bool:
+    """Tell whether the lifeline has no other end: only one that ends while it is open wakes a wait."""
+    try:
+        return not os.read(lifeline, 1)
+    except BlockingIOError:
+        return False
+
+
 def serve(mode: str, lifeline: int) -> int:
     prepare(mode)
     listeners: list[socket.socket] = []
     if mode in SERVING:
         listeners.append(socket.socket(socket.AF_UNIX))
         listeners[0].bind(sys.argv[3])
-        listeners[0].listen()
+    # Whoever is let in finds everything said.
     say("ready")
+    for listener in listeners:
+        listener.listen()
+    if has_ended(lifeline):
+        return 0
     while True:
         for ready in select.select([lifeline, *listeners], [], [])[0]:
             if not isinstance(ready, socket.socket):

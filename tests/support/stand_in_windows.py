@@ -21,8 +21,9 @@ def be(mode: str, lifeline: str) -> int:
     watch = threading.Thread(target=end_with, args=(held,), daemon=True)
     watch.start()
     prepare(mode)
-    server = Server(sys.argv[3]) if mode in SERVING else None
+    # Whoever is let in finds everything said.
     say("ready")
+    server = Server(sys.argv[3]) if mode in SERVING else None
     while server is not None:
         server.accept()
         status = answer(mode, [] if mode == "deaf" else server.receive_some(64).split())

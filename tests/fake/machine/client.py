@@ -69,7 +69,7 @@ def maps_payload(first: int, *entries: tuple[str, str, bool]) -> bytes:
 class Host:
     """One connection."""
 
-    def __init__(self, path: str, *, timeout: float = 20.0) -> None:
+    def __init__(self, path: str, *, timeout: float = 60.0) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(timeout)
         try:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import uuid
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,7 @@ class Witness(Evidence):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[dict[str, object]] = []
+        self._counts: Counter[str] = Counter()
         self._news = threading.Condition()
 
     def __bool__(self) -> bool:
@@ -78,6 +80,7 @@ class Witness(Evidence):
     def event(self, kind: str, **fields: object) -> None:
         with self._news:
             self.events.append({"kind": kind, **fields})
+            self._counts[kind] += 1
             self._news.notify_all()
 
     def of(self, kind: str) -> list[dict[str, object]]:
@@ -85,7 +88,7 @@ class Witness(Evidence):
 
     def wait_for(self, kind: str, count: int = 1) -> dict[str, object]:
         with self._news:
-            assert self._news.wait_for(lambda: len(self.of(kind)) >= count, 20), f"no {kind}"
+            assert self._news.wait_for(lambda: self._counts[kind] >= count, 60), f"no {kind}"
         return self.of(kind)[count - 1]
 
 
@@ -110,18 +113,22 @@ class Running:
         self.failure: Exception | None = None
         self._hosts: list[Host] = []
         self._machine: guest.Machine | None = None
+        self._made = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(config, opened, tools), daemon=True)
         self._thread.start()
 
     def _run(self, config: MachineConfig, opened: dict[str, int], tools: Tools) -> None:
         try:
             machine = self._machine = guest.Machine(config, opened, tools)
+            self._made.set()
             try:
                 self.status = machine.run()
             finally:
                 machine.close()
         except Exception as error:  # noqa: BLE001 - the test looks at it
             self.failure = error
+        finally:
+            self._made.set()
 
     def host(self, **options: float) -> Host:
         made = Host(self.path, **options)
@@ -130,6 +137,7 @@ class Running:
 
     def let_go(self, gate: str) -> None:
         """End the delay of `boot` or `attach`: a test that waits out a short one needs a machine that isn't busy."""
+        assert self._made.wait(60)
         assert self._machine is not None
         getattr(self._machine, f"_{gate}_gate")._opens_at = 0.0
         self._machine._host.wake.ring()
@@ -143,21 +151,22 @@ class Running:
         execution.deadline = 0.0
         self._machine._host.wake.ring()
 
-    def wait(self, timeout: float = 30.0) -> int | None:
-        self._thread.join(timeout)
+    def wait(self) -> int | None:
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the machine still runs"
         if self.failure is not None:
             raise self.failure
         return self.status
 
     def close(self) -> None:
+        assert self._made.wait(60)
         if self._thread.is_alive() and self._machine is not None:
             self._machine._vm.power_off(0)
             with contextlib.suppress(OSError):
                 self._machine._host.wake.ring()
         for host in self._hosts:
             host.close()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         self._listener.close()
         shutil.rmtree(self.directory)

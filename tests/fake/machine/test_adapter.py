@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,10 +139,13 @@ def test_what_isnt_known_or_wrong_is_refused(talker: Talker) -> None:
         assert answer == {"ok": False, "category": "invalid-request", "status": 22}
 
 
-def test_a_second_request_beside_an_exec_is_busy(talker: Talker) -> None:
-    talker.say({"id": 1, "op": "exec", "argv": ["/bin/sleep", "0.3"]})
+def test_a_second_request_beside_an_exec_is_busy(talker: Talker, tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    talker.say({"id": 1, "op": "exec", "argv": ["/bin/sh", "-c", f"read line < {held}"]})
     talker.say({"id": 2, "op": "hello"})
     assert talker.hear() == {"id": 2, "ok": False, "category": "busy", "status": 16}
+    held.write_text("\n")
     assert talker.hear()["category"] == "exit"
 
 

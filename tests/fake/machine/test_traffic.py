@@ -45,7 +45,7 @@ class Traffic:
         sock.setblocking(False)
         while len(self.ended) < len(self.expected):
             reads = self.chance.random() < 0.5 or not self.out
-            readable, writable, _ = select.select([sock] if reads else [], [sock] if self.out else [], [], 20)
+            readable, writable, _ = select.select([sock] if reads else [], [sock] if self.out else [], [], 60)
             assert readable or writable, f"{len(self.ended)} of {len(self.expected)} answers, then silence"
             if writable:
                 del self.out[: sock.send(self.out[: self.chance.choice((1, 50, 4096, 100_000))])]
@@ -77,7 +77,7 @@ def test_every_answer_comes_in_its_turn(machines: Any, seed: int) -> None:
         traffic.ask(number)
     traffic.run()
     assert traffic.ended == list(traffic.expected.items())
-    host.socket.settimeout(20)
+    host.socket.settimeout(60)
     script = "i=0; while [ $i -lt 3000 ]; do echo line; i=$((i+1)); done"
     ended = host.finish(host.ask(EXEC, exec_payload("/bin/sh", "-c", script)))
     assert ended.stdout == b"line\n" * 3000

@@ -63,8 +63,9 @@ def end_at_once() -> NoReturn:
 
 
 def freeze(child: subprocess.Popen[str]) -> None:
-    """Stop a process where it is."""
+    """Stop a process where it is; it has stopped when this returns, on whichever processor it ran."""
     child.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
 
 
 def thaw(child: subprocess.Popen[str]) -> None:
