@@ -8,7 +8,8 @@ so does everything that it left.
 
 Nor are addresses random below it. Debian's Wine is loaded at 0x7d000000, and the kernel puts a program's heap somewhere
 in the gigabyte after that: one process in some thousands finds its heap where Windows' shared data has to be, at
-0x7ffe0000, and ends before it has said anything, which its parent is told as an ``Internal error``, too.
+0x7ffe0000, and ends before it has said anything, which its parent is told as an ``Internal error``, too. Where they
+can't be had without chance, the command is told so, and has a loader made that minds none (see loader.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PR_SET_CHILD_SUBREAPER = 36
 ADDR_NO_RANDOMIZE = 0x0040000
 ASK = 0xFFFFFFFF
+RANDOM = "NVX_WINE_RANDOM"
+"""The variable that tells the command that its addresses are chosen by chance."""
 ENDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -60,10 +63,8 @@ def end_the_rest() -> None:
     """End every child, and the children that come to this process by that."""
     while left := children():
         for pid in left:
-            # Nobody but this process reaps it, so the number is still its own.
-            held = os.pidfd_open(pid)
-            signal.pidfd_send_signal(held, signal.SIGKILL)
-            os.close(held)
+            # Nobody but this process reaps it, so the number is still its own; not everybody may ask for more.
+            os.kill(pid, signal.SIGKILL)  # noqa: TID251
         for pid in left:
             os.waitpid(pid, 0)
 
@@ -80,7 +81,7 @@ def main(command: list[str]) -> int:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this process can't take orphans")
     if not steady_addresses():
-        sys.stderr.write("addresses stay random here, so that one process in some thousands won't start\n")
+        os.environ[RANDOM] = "1"
     for number in ENDED:
         signal.signal(number, _leave)
     try:
