@@ -132,6 +132,7 @@ class Collector:
         self._line: Line | None = None
         self._judged = False
         self._has_scenarios = False
+        self._interrupts = guards.Interrupts()
         self._faults: list[str] = []
         self.notes: list[str] = []
 
@@ -143,11 +144,17 @@ class Collector:
             items[:] = [item for item in items if item.nodeid in self._slice.own]
             config.hook.pytest_deselected(items=others)
         self._has_scenarios = any(name == PROPERTY for item in items for name, _ in item.user_properties)
+        if self._has_scenarios:
+            self._interrupts.take(config)
+
+    def pytest_runtest_logstart(self) -> None:
+        """Take note that a test begins."""
+        self._interrupts.listen()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
         """Have what a scenario has in hand tidied, whatever comes next."""
-        if self._has_scenarios or self.table:
+        if self._has_scenarios:
             guards.cut_short(self._config)
 
     @pytest.hookimpl(optionalhook=True)
@@ -193,6 +200,10 @@ class Collector:
             self.table.lose(report.nodeid, self._settings.backend, reason_of(report), facts)
         elif report.when == "call" or not report.passed:
             self.table.take(facts, report.outcome, reason_of(report))
+        if self.table and not self._has_scenarios:
+            # This process collects nothing itself, and learns of scenarios by what becomes of them.
+            self._has_scenarios = True
+            self._interrupts.take(self._config)
         self.table.spend(facts, report.duration)
 
     def _show(self, facts: dict[str, object]) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.platform import ignore_interrupts
+
 if TYPE_CHECKING:
     from harness.world import World
 
@@ -92,11 +94,39 @@ def postpone_dump(item: pytest.Item, *, slow: bool, scale: float) -> None:
         faulthandler.dump_traceback_later(seconds, file=item.config.stash[DUMP])
 
 
+class Interrupts:
+    """Ctrl-C in a run of scenarios: the first one cuts it short, and no other one the way from there to its end."""
+
+    def __init__(self) -> None:
+        self._heard = False
+
+    def take(self, config: pytest.Config) -> None:
+        """Answer from now on, unless somebody else does: a run in the background, and one that is debugged."""
+        if threading.current_thread() is not threading.main_thread() or config.getoption("usepdb", default=False):
+            return
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._take)
+            config.add_cleanup(self._give_back)
+
+    def listen(self) -> None:
+        """Take note that a test begins: whatever came before hasn't cut the run short."""
+        self._heard = False
+
+    def _take(self, _number: int, _frame: object) -> None:
+        if not self._heard:
+            self._heard = True
+            raise KeyboardInterrupt
+
+    def _give_back(self) -> None:
+        if signal.getsignal(signal.SIGINT) == self._take:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def cut_short(config: pytest.Config) -> None:
     """Take note that the run was interrupted; from here on it only tidies up, and isn't interrupted in that."""
     config.stash[CUT] = True
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ignore_interrupts()
 
 
 def is_cut_short(config: pytest.Config) -> bool:

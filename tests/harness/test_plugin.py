@@ -319,3 +319,30 @@ def test_steps_are_shown_as_they_happen_with_the_worker_and_the_test(pytester: p
     assert 'tests="2"' in (pytester.path / "junit.xml").read_text()
     quiet = pytester.runpytest_subprocess("-n", "1", "-p", "no:randomly")
     assert "provision.directory" not in quiet.stdout.str()
+
+
+INTERRUPTED = """
+import pathlib, signal, pytest
+
+pytestmark = pytest.mark.c3
+
+def test_first(world):
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+def test_second(world):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.raise_signal(signal.SIGINT)
+        pathlib.Path("tidied").touch()
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
+def test_one_that_insists_cuts_no_test_s_own_tidying_short(pytester: pytest.Pytester, workers: list[str]) -> None:
+    pytester.makepyfile(INTERRUPTED)
+    result = pytester.runpytest_subprocess("-p", "no:randomly", *workers)
+    assert (result.ret, result.stderr.str()) == (pytest.ExitCode.INTERRUPTED, "")
+    assert (pytester.path / "tidied").exists()
+    result.stdout.fnmatch_lines(["c3 *first *fake *pass", "the run was cut short: what isn't listed was not run"])
