@@ -108,6 +108,7 @@ def sweep_all(task: Task, parts: Sequence[Part], jobs: int, bar: Bar) -> Swept:
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(task,)) as pool:
         try:
             with interrupts_held():
+                # What has no work yet is begun with the work, now or later.
                 pending: set[Future[object]] = {pool.submit(_plan, part) for part in parts}
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
@@ -134,7 +135,8 @@ def _take(pool: ProcessPoolExecutor, found: object, swept: Swept, bar: Bar) -> s
         case _Plan(planned):
             cells = [one for one in planned if swept.slice.take(str(one.cell))]
             bar.plan(len(cells))
-            return {pool.submit(_run, cells[place : place + AT_ONCE]) for place in range(0, len(cells), AT_ONCE)}
+            with interrupts_held():
+                return {pool.submit(_run, cells[place : place + AT_ONCE]) for place in range(0, len(cells), AT_ONCE)}
         case _Broken(reason):
             raise HarnessError(reason)
         case _Ran(tally):

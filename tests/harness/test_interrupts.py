@@ -9,15 +9,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import pytest
 
 from harness import python
+from harness.crash import workers
+from harness.crash.cells import parse
+from harness.crash.plan import Planned, parts
+from harness.crash.sweep import Tally
 from harness.deadline import until
 from harness.platform import short_root
-from harness.settings import RUNS
+from harness.progress import Silence
+from harness.settings import RUNS, Settings
 from tests.harness.stubs import SOON, appears, found_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl-C takes a console there")
@@ -236,3 +242,30 @@ cli.main()
 def test_who_insists_until_the_very_end_is_told_once() -> None:
     done = subprocess.run([sys.executable, "-c", AT_EACH_LINE], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted\n")
+
+
+def test_a_process_that_a_sweep_begins_hears_nothing_before_it_can_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool begins one with the work that it has for it: with a part's plan, or with the cells that come of that."""
+    held: list[bool] = []
+
+    class Pool:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def submit(self, work: object, *_: object) -> Future[object]:
+            held.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+            done: Future[object] = Future()
+            plan = workers._Plan([Planned(parse("start/exit/start.spawned#1"))])
+            done.set_result(plan if work is workers._plan else workers._Ran(Tally()))
+            return done
+
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Pool)
+    workers.sweep_all(workers.Task(Settings(), ""), parts("quick", ["start"], ["steps"]), 2, Silence())
+    assert held == [True, True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
