@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -168,7 +169,7 @@ def build_agent(directory: str, *, compiler: str = "musl-gcc") -> None:
 
 def _put(made: str, place: str, staged: str) -> None:
     """Move what was made to its place; an older one there goes, whoever else is doing the same."""
-    if os.path.isdir(place):
+    with suppress(FileNotFoundError):
         os.rename(place, os.path.join(staged, "old"))
     try:
         os.rename(made, place)

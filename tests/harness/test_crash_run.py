@@ -267,6 +267,7 @@ def evidence_of(text: str) -> str:
     return found[1]
 
 
+@pytest.mark.timeout(400)
 def test_the_whole_command_ends_red_with_a_fault_in_the_reference(tmp_path: Path) -> None:
     """Marker after the spawn: a VMM runs that nobody knows, and the sweep says so, cell by cell."""
     # The very command of `make sweep`, on as many of its cells as a test has time for.

@@ -239,7 +239,7 @@ def test_a_hunk_is_applied_where_its_lines_stand_and_nowhere_else() -> None:
         apply(change, CODE * 2)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_shortened_run_notices_every_fault_and_leaves_nothing() -> None:
     before = os.listdir(os.environ[RUNS])
     done = subprocess.run(

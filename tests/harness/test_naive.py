@@ -64,7 +64,7 @@ def lines(cells: list[dict[str, list[str]]]) -> list[str]:
 
 
 @pytest.mark.skipif(NODE is None, reason="needs node (package nodejs)")
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_points_that_the_naive_orchestrator_fails_are_those_of_the_golden(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:

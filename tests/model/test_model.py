@@ -81,6 +81,9 @@ def explored(name: str) -> Result:
 
 together = pytest.mark.xdist_group("model")
 
+pytestmark = pytest.mark.timeout(400)
+"""Whichever test comes first explores the worlds for all."""
+
 
 @pytest.mark.spec("620.scope6.a")
 @together
