@@ -260,9 +260,9 @@ def test_an_adapters_choices_go_behind_the_report(plan: ColdPlan) -> None:
 
 
 def test_a_one_shot_launch_has_no_control(plan: ColdPlan) -> None:
-    argv = render(
-        ["vmm"], msgspec.structs.replace(plan, lifecycle=Lifecycle.ONE_SHOT), DESCRIPTORS, Endpoints("none", None)
-    )
+    waits = Machine(auth_timeout_ms=100)
+    alone = msgspec.structs.replace(plan, lifecycle=Lifecycle.ONE_SHOT, machine=waits)
+    argv = render(["vmm"], alone, DESCRIPTORS, Endpoints("none", None))
     assert argv[argv.index("--microvm-lifecycle") + 1] == "one-shot"
     assert not [word for word in argv if "control" in word or "console" in word or "report" in word]
 
@@ -290,7 +290,8 @@ def test_an_endpoint_that_openvmm_would_cut_is_refused(plan: ColdPlan, endpoint:
 
 @pytest.mark.parametrize("letter", ["x", "é", "😀"])
 def test_the_process_line_is_counted_in_utf_16_units(plan: ColdPlan, letter: str) -> None:
-    limit = MAX_PROCESS_LINE - PROCESS_LINE_RESERVE
+    limit = 32_767 - 1_024
+    assert limit == MAX_PROCESS_LINE - PROCESS_LINE_RESERVE
     rest = render(["vmm"], plan, DESCRIPTORS, ENDPOINTS)
     room = limit - 1 - len(subprocess.list2cmdline(rest)) - 1
     width = len(letter.encode("utf-16-le")) // 2

@@ -106,6 +106,15 @@ def abandon(launch: Launch) -> object:
     return launch.abandon(child_exited=True)
 
 
+def test_a_launch_that_never_spawned_is_over_even_for_who_has_seen_no_exit(provisioned: Site) -> None:
+    """Its own hold on the log is let go of first, or the claim would say that a VMM may run."""
+    with provisioned.lock() as locked:
+        launch = locked.begin_launch(IDENTITY)
+        assert launch.abandon(child_exited=False).kind is Recovered.EXITED
+        assert launch.ended
+        assert provisioned.listing() == STOPPED | {LOG}
+
+
 def test_a_launch_needs_its_lock(provisioned: Site) -> None:
     with provisioned.lock() as locked:
         launch = locked.begin_launch(IDENTITY)

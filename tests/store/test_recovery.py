@@ -242,10 +242,11 @@ def test_a_server_that_has_the_log_is_the_vmm(launched: Site, monkeypatch: pytes
     assert launched.listing() == {*STOPPED, "outcome.json"}
 
 
-@pytest.mark.parametrize("answer", ["none", "no log", "error"])
+@pytest.mark.parametrize("answer", ["none", "no log", "hidden", "error"])
 def test_a_probe_that_proves_nothing_is_asked_again_and_then_unknown(launched: Site, answer: str) -> None:
     write_journal(launched)
-    acting = [Scripted(has_log=False) for _ in range(4)]
+    has_log = Indeterminate("its outputs can't be read", detail="hidden") if answer == "hidden" else False
+    acting = [Scripted(has_log=has_log) for _ in range(4)]
     asked = 0
 
     def probe(_: str, __: Deadline) -> ProcessRef | None:
@@ -260,7 +261,18 @@ def test_a_probe_that_proves_nothing_is_asked_again_and_then_unknown(launched: S
     assert caught.value.detail == "claim-held"
     assert asked == 3
     assert not any(one.terminated for one in acting)
-    assert all(one.closed for one in acting[1 : asked + 1]) or answer != "no log"
+    assert all(one.closed for one in acting[1 : asked + 1]) or answer in {"none", "error"}
+
+
+@pytest.mark.case("T14")
+def test_a_server_that_comes_late_is_proven_although_the_log_lost_its_name(launched: Site) -> None:
+    write_journal(launched)
+    launched.path(LOG).unlink()
+    acting = Scripted()
+    answers = [None, acting]
+    with launched.lock() as locked:
+        assert locked.recover(lambda *_: answers.pop(0), deadline=Looks(2)).kind is Recovered.TERMINATED  # type: ignore[arg-type]
+    assert acting.terminated
 
 
 def test_a_free_claim_is_seen_before_the_probe_is_asked(launched: Site) -> None:

@@ -11,7 +11,7 @@ from typing import Self
 import pytest
 
 from nvx_ref.deadline import POLL_INTERVAL, Deadline
-from nvx_ref.errors import Indeterminate, Refused
+from nvx_ref.errors import Indeterminate, NvxError, Refused
 from nvx_ref.platform import process
 from nvx_ref.platform.contract import FileId
 from nvx_ref.store import ProcessIdentity, Recovered, claim
@@ -91,7 +91,7 @@ class Scripted:
     """A process reference that plays a part."""
 
     def __init__(
-        self, *, exits: bool = True, refuses: bool = False, has_log: bool = True, exited: bool = False
+        self, *, exits: bool = True, refuses: bool = False, has_log: bool | NvxError = True, exited: bool = False
     ) -> None:
         self.identity = process.own_identity()
         self.exits, self.refuses, self.has_log, self.exited = exits, refuses, has_log, exited
@@ -116,6 +116,8 @@ class Scripted:
         return self.exited
 
     def holds_output(self, _: FileId) -> bool:
+        if isinstance(self.has_log, NvxError):
+            raise self.has_log
         return self.has_log
 
     def close(self) -> None:
