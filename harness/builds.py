@@ -1,6 +1,7 @@
 """Builds of the reference: the one that is installed, and copies of it with another version or other contracts.
 
-A copy goes first on the path of the orchestrator under test, so that two builds meet over one store.
+A copy goes first on the path of the orchestrator under test, so that two builds meet over one store; or it is what a
+virtual environment of its own has, as two releases on one machine are.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass, field
+import sysconfig
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from venv import EnvBuilder
 
 from harness import python
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unavailable
+from harness.platform import KERNEL
 from harness.sandbox import ADAPTER, LAYERED
 from harness.sut.process import Started
 
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from harness.world import World
 
 PACKAGE = "nvx_ref"
+PACKAGES = ("harness", PACKAGE, "msgspec", "click")
+"""What an orchestrator under test imports beyond the standard library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +37,12 @@ class Build:
     Attributes:
         version: What it says that it is.
         first: Directories that go first on its path.
+        interpreter: The Python that has it by itself; none: the base interpreter.
     """
 
     version: str = ""
     first: Sequence[str] = field(default_factory=tuple[str, ...])
+    interpreter: str = ""
 
     def orchestrator(self, world: World, guest: str = LAYERED) -> Started:
         """Return what starts it as the orchestrator under test (:meth:`harness.world.World.orchestrator`).
@@ -60,12 +68,11 @@ class Build:
     def _script(self, world: World, name: str, body: str) -> list[str]:
         # A build that isn't the one that runs would show nothing.
         proof = f'import {PACKAGE}\n\nassert getattr({PACKAGE}, "__version__", "") == {self.version!r}\n'
-        return python.write_script(
-            os.path.join(world.root, "out", f"{name}{self.version and '-'}{self.version}.py"),
-            packages=("harness", PACKAGE, "msgspec", "click"),
-            body=proof + body,
-            first=self.first,
-        )
+        path = os.path.join(world.root, "out", f"{name}{self.version and '-'}{self.version}.py")
+        if self.interpreter:
+            python.write_script(path, packages=(), body=proof + body)
+            return [self.interpreter, "-I", path]
+        return python.write_script(path, packages=PACKAGES, body=proof + body, first=self.first)
 
 
 def copy(directory: str, version: str, constants: Mapping[str, object] | None = None) -> Build:
@@ -91,6 +98,31 @@ def copy(directory: str, version: str, constants: Mapping[str, object] | None = 
         for name, value in (constants or {}).items():
             _redefine(made, name, value)
     return Build(version, (first,))
+
+
+def install(build: Build) -> Build:
+    """Give a copy a virtual environment of its own, beside it; one that is there already stays.
+
+    Args:
+        build: The copy.
+
+    Raises:
+        Unavailable: A virtual environment's Python isn't the process itself here, but starts a child.
+    """
+    if KERNEL == "win32":
+        raise Unavailable("a build in an environment of its own", ("a virtual environment's Python is a wrapper here",))
+    (first,) = build.first
+    place = f"{first}-installed"
+    if not os.path.isdir(place):
+        staged = f"{place}.{os.getpid()}"
+        EnvBuilder(symlinks=True).create(staged)
+        packages = sysconfig.get_path("purelib", "venv", {"base": staged, "platbase": staged})
+        shutil.copytree(os.path.join(first, PACKAGE), os.path.join(packages, PACKAGE))
+        # What is installed goes before what such a file names.
+        with open(os.path.join(packages, "beside.pth"), "w", encoding="utf-8") as file:
+            file.write("".join(f"{home}\n" for home in dict.fromkeys(map(python.home, PACKAGES))))
+        os.rename(staged, place)
+    return replace(build, first=(), interpreter=os.path.join(place, "bin", "python"))
 
 
 def _redefine(package: str, name: str, value: object) -> None:

@@ -31,6 +31,15 @@ def test_a_copy_is_what_runs(world: World, tmp_path: Path) -> None:
     assert not file.startswith(str(tmp_path))
 
 
+def test_a_build_in_an_environment_of_its_own_is_what_runs_there(world: World, tmp_path: Path) -> None:
+    made = builds.install(builds.copy(str(tmp_path), "7.1", {"MICROVM_ABI_VERSION": 9}))
+    assert builds.install(builds.copy(str(tmp_path), "7.1")) == made
+    shown = world.run(made.script(world, f"import sys\n\nprint(sys.prefix)\n{SHOW}")).stdout.split()
+    prefix = os.path.dirname(os.path.dirname(made.interpreter))
+    assert shown[:2] == [prefix, "microvm-abi/9"]
+    assert shown[2].startswith(f"{prefix}/")
+
+
 def test_a_copy_is_made_while_others_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "home" / builds.PACKAGE
     (package / "__pycache__").mkdir(parents=True)
