@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 
 import pytest
 
-from harness.backends.contract import GuestFacts, Vm
+from harness.backends.contract import GuestFacts, Vm, is_bundled
 from harness.goldens import Goldens
 from harness.sandbox import EROFS, EXT4, GPT, RAMFS, SECTOR, Sandbox
 from harness.sut.needs import STORE
@@ -19,6 +20,23 @@ COMBINATIONS = [
     for image_format in (EROFS, GPT)
     for upper in (EXT4, RAMFS)
 ]
+
+
+def ample(world: World, least: float, work: Callable[[], object], *, times: int = 10) -> float:
+    """Return the seconds of an operation that fails at its deadline, and must have come far by then on any machine.
+
+    Args:
+        world: The test's world.
+        least: What they are on a machine that has nothing else to do, a real guest's boot included.
+        work: Something that takes at least as long as that operation takes to come so far; how long it takes now tells
+            how busy the machine is.
+        times: How many times as long as that the operation gets.
+    """
+    deadline = world.soon()
+    before = deadline.remaining()
+    work()
+    took = before - deadline.remaining()
+    return max(least, times * took) if is_bundled(world.backend) else least
 
 
 def require_adapter(world: World) -> None:

@@ -15,6 +15,7 @@ import pytest
 from harness.sandbox import RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.world import World
+from scenarios.boots import ample
 
 pytestmark = pytest.mark.spec("620.acc.3", "620.scope3.p")
 
@@ -61,9 +62,10 @@ def test_a_stop_that_was_killed_and_whose_vmm_died_then_leaves_nothing_stuck(wor
 def test_a_vmm_that_is_slow_to_go_is_neither_used_again_nor_joined_by_another(world: World) -> None:
     """Its guest has stopped, its report is out, and the process is still there."""
     world.vmm.configure(pauses=["before_exit"])
-    box = Sandbox(world, upper=RAMFS)
-    program = started(world, box)
-    box.fail(program, "stop", "TimedOut", {**box.named(), **SHORTLY})
+    box, program = Sandbox(world, upper=RAMFS), world.orchestrator()
+    box.provision(program)
+    late = ample(world, 1.0, lambda: box.succeed(program, "start"))
+    box.fail(program, "stop", "TimedOut", {**box.named(), "timeout": late})
     peer = world.channel.wait_paused("before_exit", world.soon())
     world.expect("on its way out, status", expected="live", found=box.verdict(program, "status"))
     box.fail(program, "start", "AlreadyExists")

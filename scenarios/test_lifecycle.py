@@ -11,6 +11,7 @@ from harness.completed import Completed
 from harness.goldens import Goldens
 from harness.sandbox import EROFS, EXT4, RAMFS, Sandbox
 from harness.world import World
+from scenarios.boots import ample
 from scenarios.shell import Shell, options
 
 NO_DIRECTORY = "nvx-container-enter: /none: No such file or directory"
@@ -103,9 +104,9 @@ def test_a_stop_that_the_guest_ignores_reports_the_timeout_and_forces_only_on_re
     box = Sandbox(world)
     shell = Shell(world, box)
     shell.type("provision", *options(box, world))
-    shell.type("start")
+    late = ample(world, world.soon(0.5).remaining(), lambda: shell.type("start"), times=3)
     vmm = world.processes.one("start")
-    soon = f"{world.soon(0.5).remaining():.1f}"
+    soon = f"{late:.3f}"
     shell.type("stop", "--timeout", soon)
     world.expect("the VMM after the timeout", expected=vmm.pin.pid, found=world.processes.one("stop").pin.pid)
     shell.type("stop", "--timeout", soon, "--force-within", "10")

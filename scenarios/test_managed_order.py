@@ -13,7 +13,7 @@ from harness.sandbox import ADAPTER, DIRECT, RAMFS, Sandbox
 from harness.sut.program import Program
 from harness.sut.protocol import Answer
 from harness.world import World
-from scenarios.boots import end, in_the_guest, require_adapter
+from scenarios.boots import ample, end, in_the_guest, require_adapter
 
 pytestmark = pytest.mark.spec("card.3", "622.acc.21")
 
@@ -87,11 +87,14 @@ def test_a_start_completes_after_every_mapping_was_made_in_order(world: World, g
 @GUESTS
 def test_a_refused_mapping_fails_the_start_and_keeps_what_the_guest_said(world: World, guest: str) -> None:
     box = Sandbox(world, upper=RAMFS, guest=guest)
-    _knobs(world, {"refuse_mapping": 2, "refuse_status": 30})
     mapped(world, box, 3)
     program = program_for(world, box)
     box.provision(program)
-    answer = box.fail(program, "start", "LaunchFailed", {**box.named(), "timeout": world.patience(1)})
+    late = ample(world, world.patience(1), lambda: box.succeed(program, "start"))
+    box.succeed(program, "stop")
+    world.processes.none("a start that nobody refuses", world.soon())
+    _knobs(world, {"refuse_mapping": 2, "refuse_status": 30})
+    answer = box.fail(program, "start", "LaunchFailed", {**box.named(), "timeout": late})
     world.expect("the guest's word", expected=("mapping-failed", 30), found=_said(answer))
     passed = [hit.step for hit in answer.steps]
     world.expect("the VMM's time to report", expected=True, found="failed_start.report_awaited" in passed)
