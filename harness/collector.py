@@ -131,7 +131,7 @@ class Collector:
         self._slice = Slice(settings.shard)
         self._line: Line | None = None
         self._judged = False
-        self._has_scenarios = False
+        self._has_scenarios: bool | None = None
         self._interrupts = guards.Interrupts()
         self._faults: list[str] = []
         self.notes: list[str] = []
@@ -144,8 +144,14 @@ class Collector:
             items[:] = [item for item in items if item.nodeid in self._slice.own]
             config.hook.pytest_deselected(items=others)
         self._has_scenarios = any(name == PROPERTY for item in items for name, _ in item.user_properties)
-        if self._has_scenarios:
-            self._interrupts.take(config)
+        if not self._has_scenarios:
+            self._interrupts.give_back()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> None:
+        """Answer Ctrl-C from here on: what it ends now is no test of anybody's."""
+        self._interrupts.take(session.config)
+        guards.release_interrupts(session.config)
 
     def pytest_runtest_logstart(self) -> None:
         """Take note that a test begins."""
@@ -154,8 +160,13 @@ class Collector:
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
         """Have what a scenario has in hand tidied, whatever comes next."""
-        if self._has_scenarios:
+        # Before anything is collected nothing of anybody else's is in hand either; and where others collect, they tidy.
+        if self._has_scenarios is not False:
             guards.cut_short(self._config)
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None and guards.has_workers(self._config):
+            terminal.ensure_newline()
+            terminal.write_line("Interrupted: the workers are ending")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:

@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.platform import ignore_interrupts
+from harness.platform import free_interrupts, ignore_interrupts, interrupts_held
 
 if TYPE_CHECKING:
     from harness.world import World
@@ -27,6 +28,7 @@ REAL = 7.5
 DUMP = pytest.StashKey[int]()
 
 CUT = pytest.StashKey[bool]()
+HELD = pytest.StashKey[ExitStack]()
 
 
 def descriptors() -> dict[int, str]:
@@ -106,7 +108,7 @@ class Interrupts:
             return
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._take)
-            config.add_cleanup(self._give_back)
+            config.add_cleanup(self.give_back)
 
     def listen(self) -> None:
         """Take note that a test begins: whatever came before hasn't cut the run short."""
@@ -117,7 +119,8 @@ class Interrupts:
             self._heard = True
             raise KeyboardInterrupt
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Have Ctrl-C mean what it did before."""
         if signal.getsignal(signal.SIGINT) == self._take:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -127,6 +130,33 @@ def cut_short(config: pytest.Config) -> None:
     config.stash[CUT] = True
     if threading.current_thread() is threading.main_thread():
         ignore_interrupts()
+
+
+def hold_interrupts(config: pytest.Config) -> None:
+    """Hold Ctrl-C up while workers are begun, and in each of them until it collects.
+
+    It would end a worker of pytest-xdist in the midst of Python's own start, with a traceback in everybody's terminal.
+
+    Args:
+        config: Of the process that begins them.
+    """
+    held = ExitStack()
+    config.stash[HELD] = held
+    config.add_cleanup(held.close)
+    held.enter_context(interrupts_held())
+
+
+def release_interrupts(config: pytest.Config) -> None:
+    """Have what was held up arrive, now that the session that it is to end has begun."""
+    if hasattr(config, "workerinput"):
+        free_interrupts()
+    elif HELD in config.stash:
+        config.stash[HELD].close()
+
+
+def has_workers(config: pytest.Config) -> bool:
+    """Tell whether this process has begun workers."""
+    return HELD in config.stash
 
 
 def is_cut_short(config: pytest.Config) -> bool:

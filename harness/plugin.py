@@ -123,6 +123,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Look at another orchestrator once, before workers do: this process collects nothing, so it looks here."""
     if fault := _unfit(config):
         raise pytest.UsageError(fault)
+    guards.hold_interrupts(config)
 
 
 @pytest.hookimpl(optionalhook=True)

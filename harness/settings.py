@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 
 from harness.errors import HarnessError
-from harness.platform import LONGEST_RUNS, OWN_GOLDENS, short_root, split_command
+from harness.platform import LONGEST_RUNS, OWN_GOLDENS, interrupts_held, short_root, split_command
 from harness.sharding import WHOLE, Shard
 
 BACKENDS = ("fake", "kvm", "mshv", "whp", "qemu")
@@ -108,8 +108,9 @@ def require_runs(session: str) -> None:
     try:
         os.makedirs(place, mode=0o700, exist_ok=True)
         trial = _new_directory(place)
-        os.mkdir(trial, 0o700)
-        os.rmdir(trial)
+        with interrupts_held():
+            os.mkdir(trial, 0o700)
+            os.rmdir(trial)
         free = shutil.disk_usage(place).free
     except OSError as error:
         raise HarnessError(f"{named}: {place}: {error.strerror}; name a directory that can be written") from error

@@ -176,13 +176,20 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def free_interrupts() -> None:
+    """Have Ctrl-C arrive in this process, and what was held up for it since its beginning."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
 def take_interrupts(handler: Callable[[int, FrameType | None], None]) -> None:
     """Have Ctrl-C, and what :func:`interrupt` sends, answered from now on."""
     import signal
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    free_interrupts()
 
 
 def interrupt(child: BaseProcess) -> None:

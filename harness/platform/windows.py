@@ -168,6 +168,10 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def free_interrupts() -> None:
+    """Nothing is held up here."""
+
+
 def take_interrupts(handler: Callable[[int, FrameType | None], None]) -> None:
     """Have Ctrl-C answered from now on."""
     import signal

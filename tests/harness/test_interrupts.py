@@ -59,6 +59,23 @@ def waiting(world):
 def test_second(waiting):
     pass
 """
+COLLECTS = """
+import pathlib, select, pytest
+
+(pathlib.Path(__file__).parent / "collects").touch()
+select.select([], [], [], 600)
+
+@pytest.mark.c3
+def test_it(world):
+    pass
+"""
+BEGINS = """
+import pathlib, pytest
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_newgateway(gateway):
+    (pathlib.Path(__file__).parent / "begun").touch()
+"""
 ENDLESS = ["--timeout-scale", "120"]
 
 
@@ -121,7 +138,7 @@ class Command:
 
 def require_tidied(command: Command) -> str:
     """A run of pytest was cut short as it should be; what it said."""
-    out, errors = command.child.communicate(timeout=60)
+    out, errors = command.child.communicate(timeout=120)
     assert (command.child.returncode, errors) == (pytest.ExitCode.INTERRUPTED, "")
     assert "KeyboardInterrupt" in out
     assert "Traceback" not in out
@@ -188,6 +205,52 @@ def test_a_run_of_pytest_that_is_cut_short_in_a_fixture_keeps_what_was_judged_be
         "c3     first     fake     pass",
         "the run was cut short: what isn't listed was not run",
     ]
+
+
+@pytest.mark.parametrize(
+    ("workers", "when"),
+    [([], "collects"), (["-n", "2"], "collects"), (["-n", "2"], "begun")],
+    ids=["alone, collecting", "xdist, collecting", "xdist, as workers begin"],
+)
+def test_a_run_of_pytest_is_cut_short_again_and_again_before_it_has_any_test(
+    runs: Path, workers: list[str], when: str
+) -> None:
+    (runs / "r").mkdir()
+    (runs / "conftest.py").write_text(BEGINS)
+    scenarios = runs / "test_slow.py"
+    scenarios.write_text(COLLECTS)
+    command = Command(
+        runs / "r", str(scenarios), "--confcutdir", str(runs), "-p", "no:cacheprovider", *workers, module="pytest"
+    )
+    assert until((runs / when).exists, SOON(120))
+    command.insist()
+    out = require_tidied(command)
+    assert out.splitlines().count("Interrupted: the workers are ending") == bool(workers)
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_ctrl_c_is_left_to_tests_that_are_no_scenarios_and_to_whoever_has_called_pytest(workers: str) -> None:
+    code = """
+import os, signal, sys, pytest
+signal.signal(signal.SIGINT, signal.default_int_handler)
+place = sys.argv[1]
+with open(os.path.join(place, "test_one.py"), "w") as file:
+    file.write('''
+import signal, pytest
+def test_one():
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+''')
+options = ["-p", "no:cacheprovider", "--rootdir", place, "-q", "-n", sys.argv[2], place]
+status = pytest.main(options)
+print("status", int(status), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+print("held", *signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run([sys.executable, "-c", code, place, workers], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-2:] == ["status 0 True", "held"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
