@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ CALL = "setsid"
 """What a child does between its fork and its exec, and nobody else does."""
 
 STOPPED = frozenset("Tt")
+HELD = "--- stopped by SIGSTOP ---"
+"""What strace writes of a process that this signal has stopped."""
 
 
 class HeldSpawn:
@@ -41,8 +44,8 @@ class HeldSpawn:
     def __init__(self, world: World, program: Program) -> None:
         self._world = world
         self._program = program
-        output = os.path.join(world.root, "out", "held-spawn.txt")
-        self._tracer = Tracer(program.pid, output, injection=f"{CALL}:signal=SIGSTOP:when=1")
+        self._output = os.path.join(world.root, "out", "held-spawn.txt")
+        self._tracer = Tracer(program.pid, self._output, injection=f"{CALL}:signal=SIGSTOP:when=1")
         world.processes.own(self._tracer.pid)
 
     def __enter__(self) -> Self:
@@ -61,8 +64,9 @@ class HeldSpawn:
         found: list[int] = []
 
         def look() -> bool:
+            # A child is stopped for its tracer at its beginning and at each call, too: that it is held, the trace says.
             mine = [one for one in host.stats() if one.parent == self._program.pid]
-            found[:] = [one.pid for one in mine if one.state in STOPPED]
+            found[:] = [one.pid for one in mine if one.state in STOPPED and self._is_held(one.pid)]
             return bool(found)
 
         held = "a child held between its fork and its exec"
@@ -72,6 +76,10 @@ class HeldSpawn:
         if pin is None:
             raise Gone("the spawn", expected=held, found="that it ended")
         return pin
+
+    def _is_held(self, pid: int) -> bool:
+        with open(self._output, encoding="utf-8", errors="surrogateescape") as file:
+            return re.search(rf"^{pid} .*{HELD}", file.read(), re.MULTILINE) is not None
 
     def release(self, child: Pin) -> None:
         """Let the child go on to its exec, and let go of it."""
