@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Unpack
 
 import click
 import msgspec
 
 from nvx_ref import supervisor
 from nvx_ref.cli.image import image
-from nvx_ref.cli.naming import SANDBOX, execution, typed
+from nvx_ref.cli.naming import SANDBOX, execution_words, typed
 from nvx_ref.cli.options import (
+    ExecOptions,
+    SandboxOptions,
     bound,
     describes_sandbox,
-    exec_options,
     executes,
+    execution,
     outcome_report,
     request,
     sandbox,
@@ -25,7 +27,6 @@ from nvx_ref.cli.types import Seconds
 from nvx_ref.configuration import configure
 from nvx_ref.deadline import Deadline
 from nvx_ref.errors import Refused, SessionFailed
-from nvx_ref.nvxc import ExecRequest
 from nvx_ref.orchestrator import Orchestrator
 from nvx_ref.outcome import check_destination, encode_exec_report, publish
 from nvx_ref.platform.words import show_command
@@ -59,7 +60,7 @@ def commands() -> None:
 @commands.command(short_help="Check the images and create the sandbox.")
 @sandbox
 @describes_sandbox
-def provision(state_dir: str, timeout: float, **options: Any) -> None:  # noqa: ANN401 - click passes them by name
+def provision(state_dir: str, timeout: float, **options: Unpack[SandboxOptions]) -> None:
     """Check the images and create the sandbox's directory; nothing is started."""
     orchestrator, name = _sandbox(state_dir)
     deadline = Deadline.after(timeout)
@@ -88,15 +89,15 @@ def exec(  # noqa: A001 - the command's name
     report: str | None,
     program: str,
     arguments: tuple[str, ...],
-    **options: Any,  # noqa: ANN401 - click passes them by name
+    **options: Unpack[ExecOptions],
 ) -> int:
     """Run PROGRAM (an absolute path) in the guest, with its output here and its exit status as this command's."""
     orchestrator, name = _sandbox(state_dir)
-    wanted = ExecRequest(argv=(program, *arguments), **exec_options(options))
+    wanted = execution((program, *arguments), options)
     if report is not None:
         check_destination(report)
     try:
-        with typed(execution(options["environment_file"])):
+        with typed(execution_words(options["environment_file"])):
             result = orchestrator.exec(name, wanted, deadline=Deadline.after(timeout), output=write_output)
     except SessionFailed as error:
         error.hint = error.hint or "ask status what became of the VM"
@@ -147,7 +148,7 @@ def status(state_dir: str, timeout: float, as_json: bool) -> None:  # noqa: FBT0
 @outcome_report
 @click.option("--dry-run", "only_print", is_flag=True, help="Print the command that would run, and stop.")
 @click.option("--explain", is_flag=True, help="With --dry-run: show where each byte of the command line goes.")
-def run(timeout: float, report: str | None, only_print: bool, explain: bool, **options: Any) -> int:  # noqa: ANN401, FBT001 - click passes them by name
+def run(timeout: float, report: str | None, only_print: bool, explain: bool, **options: Unpack[SandboxOptions]) -> int:  # noqa: FBT001 - click passes them by name
     """Boot once, run the entrypoint in a directory that goes with it, and exit with OpenVMM's status."""
     from nvx_ref.oneshot import dry_run, one_shot, run_once  # noqa: PLC0415 - no other command needs it
 

@@ -60,7 +60,7 @@ _EXECUTION = {
 }
 
 
-def execution(environment_file: str | None) -> Mapping[str, str]:
+def execution_words(environment_file: str | None) -> Mapping[str, str]:
     """Return the options of `exec`.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypedDict, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -12,6 +12,7 @@ from nvx_ref.cli.types import Pair, Seconds
 from nvx_ref.configuration import SandboxRequest, split_command
 from nvx_ref.errors import Refused
 from nvx_ref.images import check_entrypoint
+from nvx_ref.nvxc import ExecRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,60 @@ F = TypeVar("F", bound="Callable[..., object]")
 MAX_EXEC_TIMEOUT_MS = 2**32 - 1
 FORMATS = click.Choice(["erofs", "gpt"])
 _VERDICT = click.Choice(["allow", "deny"])
-_PIECES = ("openvmm", "kernel", "initrd", "manifest")
+_PIECES: tuple[Literal["openvmm", "kernel", "initrd", "manifest"], ...] = ("openvmm", "kernel", "initrd", "manifest")
+
+
+class _Option(Protocol):
+    def __call__(self, function: F, /) -> F: ...
+
+
+class SandboxOptions(TypedDict):
+    """What :func:`describes_sandbox` gives a command, by name."""
+
+    distro: str
+    format: str
+    identity: str | None
+    scratch: str | None
+    ram_upper: bool
+    artifacts: str | None
+    openvmm: str | None
+    kernel: str | None
+    initrd: str | None
+    manifest: str | None
+    hostname: str
+    entrypoint: str
+    arguments: tuple[str, ...]
+    workload_user: tuple[int, int]
+    memory_mib: int
+    memory_max: int | None
+    pids_max: int | None
+    hypervisor: str
+    cmdline: str
+    mount: tuple[str, ...]
+    mount_deny: tuple[str, ...]
+    mount_allow: tuple[str, ...]
+    mount_write: tuple[str, ...]
+    mount_owner: str | None
+    net_net: str | None
+    net_profile: str | None
+    net_egress: str | None
+    net_ingress: str | None
+    net_allow: tuple[str, ...]
+    net_deny: tuple[str, ...]
+    net_policy_file: str | None
+    net_loopback: str | None
+    net_forwards: tuple[str, ...]
+    net_proxy: str | None
+
+
+class ExecOptions(TypedDict):
+    """What :func:`executes` gives a command, by name."""
+
+    cwd: str | None
+    environment: tuple[str, ...]
+    environment_file: str | None
+    inherit_default_environment: bool
+    exec_timeout_ms: int
 
 
 def bound(function: F) -> F:
@@ -56,11 +110,16 @@ def executes(function: F) -> F:
     return function
 
 
-def exec_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what the options of `exec` say of its request, under the request's names.
+def execution(argv: tuple[str, ...], options: ExecOptions) -> ExecRequest:
+    """Return the request that the options of `exec` ask for.
+
+    Args:
+        argv: The program and its arguments.
+        options: The options.
 
     Raises:
-        NotFound, Malformed: The environment file is missing, or isn't one.
+        NotFound: The environment file is missing.
+        Malformed: It isn't one, or the request is none.
         Refused: The two ways to give variables exclude each other.
     """
     entries, path = options["environment"], options["environment_file"]
@@ -68,12 +127,13 @@ def exec_options(options: dict[str, Any]) -> dict[str, Any]:
         raise Refused("it excludes --environment", subject="--environment-file", detail="environment")
     inherits = options["inherit_default_environment"]
     given = bool(entries) or path is not None or inherits
-    return {
-        "cwd": options["cwd"],
-        "environment": (environment(path) if path is not None else entries) if given else None,
-        "inherit_environment": inherits,
-        "timeout_ms": options["exec_timeout_ms"],
-    }
+    return ExecRequest(
+        argv=argv,
+        cwd=options["cwd"],
+        environment=(environment(path) if path is not None else entries) if given else None,
+        inherit_environment=inherits,
+        timeout_ms=options["exec_timeout_ms"],
+    )
 
 
 def outcome_report(function: F) -> F:
@@ -83,47 +143,90 @@ def outcome_report(function: F) -> F:
     )(function)
 
 
-def request(options: dict[str, Any]) -> SandboxRequest:
+def request(options: SandboxOptions) -> SandboxRequest:
     """Return what the options ask for.
 
     Raises:
         NotFound: The policy file is missing.
         Malformed, Refused: An option's value isn't one, or options need or exclude each other.
     """
-    left = _chosen_artifacts(options)
-    uid, gid = left.pop("workload_user")
-    openvmm = left.pop("openvmm")
+    given = _chosen_artifacts(options)
+    uid, gid = given["workload_user"]
     # What excludes each other comes before the entrypoint, and that before anything that is looked up or read.
-    if left["ram_upper"] == (left["scratch"] is not None):
+    if given["ram_upper"] == (given["scratch"] is not None):
         raise Refused("exactly one of --scratch and --ram-upper is needed", subject="upper", detail="upper")
-    mounts = {name: left.pop(f"mount_{name}") for name in ("deny", "allow", "write", "owner")}
-    flags = MountFlags(mount=left.pop("mount"), **mounts)
-    net = {name: left.pop(f"net_{name}") for name in NetworkFlags.__struct_fields__}
-    check_entrypoint(left["entrypoint"])
+    check_entrypoint(given["entrypoint"])
     return SandboxRequest(
-        openvmm=split_command(openvmm) if openvmm is not None else None,
+        distro=given["distro"],
+        format=given["format"],
+        identity=given["identity"],
+        scratch=given["scratch"],
+        ram_upper=given["ram_upper"],
+        artifacts=given["artifacts"],
+        openvmm=split_command(given["openvmm"]) if given["openvmm"] is not None else None,
+        kernel=given["kernel"],
+        initrd=given["initrd"],
+        manifest=given["manifest"],
+        hostname=given["hostname"],
+        entrypoint=given["entrypoint"],
+        arguments=given["arguments"],
         workload_uid=uid,
         workload_gid=gid,
-        network=network(NetworkFlags(**net)),
-        shares=shares(flags),
-        **left,
+        memory_mib=given["memory_mib"],
+        memory_max=given["memory_max"],
+        pids_max=given["pids_max"],
+        hypervisor=given["hypervisor"],
+        cmdline=given["cmdline"],
+        network=network(_network_flags(given)),
+        shares=shares(_mount_flags(given)),
     )
 
 
-def _chosen_artifacts(options: dict[str, Any]) -> dict[str, Any]:
+def _mount_flags(given: SandboxOptions) -> MountFlags:
+    return MountFlags(
+        mount=given["mount"],
+        deny=given["mount_deny"],
+        allow=given["mount_allow"],
+        write=given["mount_write"],
+        owner=given["mount_owner"],
+    )
+
+
+def _network_flags(given: SandboxOptions) -> NetworkFlags:
+    return NetworkFlags(
+        net=given["net_net"],
+        profile=given["net_profile"],
+        egress=given["net_egress"],
+        ingress=given["net_ingress"],
+        allow=given["net_allow"],
+        deny=given["net_deny"],
+        policy_file=given["net_policy_file"],
+        loopback=given["net_loopback"],
+        forwards=given["net_forwards"],
+        proxy=given["net_proxy"],
+    )
+
+
+def _chosen_artifacts(options: SandboxOptions) -> SandboxOptions:
     """Let the command line win over the environment, and a whole set of pieces over a directory."""
     context = click.get_current_context()
-    names = ("artifacts", *_PIECES)
-    typed = {name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    ignored: tuple[str, ...] = ()
+    pieces = {name: options[name] for name in _PIECES}
+    typed = {name for name in ("artifacts", *pieces) if _is_typed(context, name)}
+    chosen = options.copy()
     if "artifacts" in typed:
-        ignored = tuple(name for name in _PIECES if name not in typed)
-    elif typed or all(options[name] is not None for name in _PIECES):
-        ignored = ("artifacts",)
-    return {name: None if name in ignored else value for name, value in options.items()}
+        for name in _PIECES:
+            if name not in typed:
+                chosen[name] = None
+    elif typed or all(value is not None for value in pieces.values()):
+        chosen["artifacts"] = None
+    return chosen
 
 
-def _what() -> list[Callable[[Any], Any]]:
+def _is_typed(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _what() -> list[_Option]:
     return [
         click.option("--distro", required=True, metavar="PATH", help="The read-only distro image."),
         click.option("--format", "format", type=FORMATS, required=True, help="The image's format."),
@@ -151,7 +254,7 @@ def _what() -> list[Callable[[Any], Any]]:
     ]
 
 
-def _execution() -> list[Callable[[Any], Any]]:
+def _execution() -> list[_Option]:
     return [
         click.option("--cwd", metavar="DIR", help="The program's working directory, absolute."),
         click.option("--environment", multiple=True, metavar="K=V", help="One variable of the program (repeatable)."),
@@ -169,7 +272,7 @@ def _execution() -> list[Callable[[Any], Any]]:
     ]
 
 
-def _mounts() -> list[Callable[[Any], Any]]:
+def _mounts() -> list[_Option]:
     return [
         click.option("--mount", multiple=True, metavar="GUEST,HOST[,ro|rw]", help="Share HOST at GUEST (repeatable)."),
         click.option("--mount-deny", multiple=True, metavar="PATH", help="Hide a path of a share (repeatable)."),
@@ -179,7 +282,7 @@ def _mounts() -> list[Callable[[Any], Any]]:
     ]
 
 
-def _network() -> list[Callable[[Any], Any]]:
+def _network() -> list[_Option]:
     return [
         click.option("--net", "net_net", metavar="IPV4/PREFIX", help="Give the guest a network with this address."),
         click.option("--network-profile", "net_profile", type=click.Choice(["portable"]), help="Needed with --net."),

@@ -69,6 +69,38 @@ def os_checks(path: str, text: str) -> list[str]:
     ]
 
 
+def untyped(path: str, text: str) -> list[str]:
+    """Public functions, methods and attributes with `Any` in what they take, give or hold."""
+    found: list[str] = []
+    bodies: list[list[ast.stmt]] = [ast.parse(text).body]
+    while bodies:
+        for node in bodies.pop():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                bodies.append(node.body)
+            name, types = _annotated(node)
+            words = {inner.id for one in types for inner in ast.walk(one) if isinstance(inner, ast.Name)}
+            if "Any" in words and not name.startswith("_"):
+                found.append(f"{path}:{node.lineno} {name}")
+    return found
+
+
+def _annotated(node: ast.stmt) -> tuple[str, list[ast.expr]]:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id, [node.annotation]
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return "", []
+    given = node.args
+    several = [given.vararg, given.kwarg]
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *(one for one in several if one is not None)]
+    types = [node.returns, *(one.annotation for one in every)]
+    return node.name, [one for one in types if one is not None]
+
+
+def test_no_public_type_is_any() -> None:
+    places = sources("nvx_ref", "harness", "fake_openvmm")
+    assert [item for path in places for item in untyped(path.name, path.read_text())] == []
+
+
 def test_no_module_is_over_the_limit() -> None:
     assert long_modules(sources(*PACKAGES)) == []
 
@@ -145,6 +177,20 @@ def test_arrows_run_downwards() -> None:
 )
 def test_a_banned_call_is_found(text: str) -> None:
     assert banned_calls("nvx_ref/store/x.py", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(x: Any) -> None: ...",
+        "def f(**options: Any) -> None: ...",
+        "class A:\n    def f(self) -> dict[str, Any]: ...",
+        "class A:\n    x: list[Any]",
+    ],
+)
+def test_a_public_type_that_is_any_is_found(text: str) -> None:
+    assert untyped("x.py", text)
+    assert untyped("x.py", text.replace("def f", "def _f").replace("x: list", "_x: list")) == []
 
 
 def test_a_long_module_is_found(tmp_path: Path) -> None:
