@@ -12,7 +12,7 @@ from nvx_ref.deadline import Deadline
 from nvx_ref.errors import AlreadyExists, ForeignEntries, Indeterminate, NotFound, Refused, TimedOut
 from nvx_ref.platform import files
 from nvx_ref.steps import Step
-from nvx_ref.store import LockedStore, claim
+from nvx_ref.store import LockedStore, claim, removal
 from nvx_ref.store.names import CAPABILITY, JOURNAL, LOCK, LOG, OUTCOME, RUNTIME, SOCKET
 from sandboxes import NAME, Site, claimed, ended, soon, wait_for, write_journal, write_runtime
 from system import FIFO, ODD_NAME, refuse_removal, symlink, unix
@@ -268,6 +268,52 @@ def test_an_empty_directory_that_some_program_works_in_is_told(
     assert provisioned.listing() == set()
     remove(provisioned)
     assert not provisioned.path().exists()
+
+
+@unix("an open file keeps its name")
+@pytest.mark.spec("620.scope6.l")
+def test_a_lock_that_was_replaced_while_it_was_taken_is_left_to_its_holder(
+    provisioned: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a removal gets may be the lock of a file that somebody else has removed, and another holds the new one."""
+    path, real = provisioned.path(LOCK), files.try_lock
+    provisioned.path("config.json").unlink()
+    held: list[int] = []
+
+    def replace(fd: int) -> bool:
+        path.unlink()
+        held.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        return real(held[0]) and real(fd)
+
+    monkeypatch.setattr(files, "try_lock", replace)
+    with files.open_private(str(provisioned.path())) as directory:
+        removal._take_over(directory, provisioned.caller)
+        assert files.names_file(directory, LOCK, held[0])
+    os.close(held[0])
+
+
+def test_a_name_that_is_gone_before_it_is_looked_at_stops_no_removal(
+    provisioned: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A VMM's child may still take its staging file away."""
+    listed = files.Directory.names
+    monkeypatch.setattr(files.Directory, "names", lambda directory: [*listed(directory), ".tmpAb3dE6"])
+    with provisioned.store.lock_removal(NAME, deadline=soon()) as locked:
+        locked.recover()
+        removal._require_ours(locked, locked.directory.names())
+    monkeypatch.undo()
+    remove(provisioned)
+
+
+@pytest.mark.parametrize(("count", "more"), [(10, False), (11, True)])
+def test_ten_strangers_are_named_and_more_are_told(provisioned: Site, count: int, *, more: bool) -> None:
+    names = [f"note{number:02}.txt" for number in range(count)]
+    for name in names:
+        provisioned.path(name).touch()
+    with pytest.raises(ForeignEntries) as caught:
+        remove(provisioned)
+    assert caught.value.names == tuple(names)
+    assert f"{', '.join(names[:10])}{', ...' if more else ''}; nothing was removed" in caught.value.reason
 
 
 def test_a_stranger_that_appears_during_a_removal_is_named(provisioned: Site) -> None:
