@@ -69,7 +69,7 @@ class Processes:
         host: The operating system's half.
         needle: The argument that only VMMs of this test have: the launcher's path, or the state root for a real VMM.
         token: The token of the test, found anywhere in an argument.
-        logs: Called for the log files whose holders are VMMs.
+        root: Where the sandboxes' directories are: whoever holds the claim on a log there is a VMM.
     """
 
     def __init__(self, host: Host, *, needle: str, token: str, root: str) -> None:
