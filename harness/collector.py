@@ -204,7 +204,9 @@ class Collector:
         if shown(self._config, report):
             return
         facts: Facts = getattr(report, FACTS, [])
-        self._judged |= report.failed or (report.when == "call" and (report.passed or hasattr(report, "wasxfail")))
+        if report.failed or (report.when == "call" and (report.passed or hasattr(report, "wasxfail"))):
+            # Tests of other kinds say nothing of a VM monitor or an orchestrator that was asked for by name.
+            self._judged |= not self._is_named or any(name == PROPERTY for name, _ in facts)
         if report.when == "call":
             self._show(dict(facts))
         if report.when not in {"setup", "call", "teardown"} and (self.table or facts):
@@ -244,13 +246,25 @@ class Collector:
             # A part may be empty: what was selected belongs to the others.
             session.exitstatus = pytest.ExitCode.OK
         if self.table and not self._judged and session.exitstatus == pytest.ExitCode.OK and self._is_whole:
-            more = "" if self._settings.orchestrator is None else ", and docs/protocol.md what a hello may declare"
-            self._faults.append(f"every test was skipped, so nothing was judged; the table says why{more}")
+            self._faults.append(self._nothing())
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        elif self.table and not self._judged and session.exitstatus == pytest.ExitCode.OK:
+            self.notes.append("every scenario of this part was skipped: it has judged nothing")
         self.table.cut |= bool(session.shouldstop or session.shouldfail) or session.exitstatus in CUT
         if path is not None:
             self._write(path, session)
         _let_go(self._settings.directory, clear=True)
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether somebody has said what is to be judged, or on what."""
+        return self._config.getoption("backend") is not None or self._settings.orchestrator is not None
+
+    def _nothing(self) -> str:
+        """Return what is said of a run that has judged nothing."""
+        what = f"scenario on {self._settings.backend}" if self._is_named else "test"
+        more = "" if self._settings.orchestrator is None else ", and docs/protocol.md what a hello may declare"
+        return f"every {what} was skipped, so nothing was judged; the table says why{more}"
 
     def _write(self, path: str, session: pytest.Session) -> None:
         from harness.errors import HarnessError

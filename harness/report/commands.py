@@ -18,9 +18,10 @@ PAGE, DOCUMENT = ".html", ".json"
 def report(reports: tuple[str, ...], *, output: str, partial: bool) -> int:
     """Put the reports of a run's parts (--shard) together, runs on several backends beside each other.
 
-    The exit status is 1 if a part is missing, was given twice, or is of another commit or selection.
+    The exit status is 1 if a part is missing, was given twice, or is of another commit or selection; or if the parts
+    are a whole run in which everything was skipped.
     """
-    from harness.report.merge import merge
+    from harness.report.merge import merge, unjudged
     from harness.report.model import encode
 
     if not output.endswith((PAGE, DOCUMENT)):
@@ -39,4 +40,7 @@ def report(reports: tuple[str, ...], *, output: str, partial: bool) -> int:
         f"{output}: {len(whole.cells)} scenario cells, {failed} failed; "
         f"{whole.crash_points} crash points, {whole.violations} violations"
     )
-    return 0
+    nothing = [] if partial else unjudged(whole)
+    for run in nothing:
+        click.echo(f"error: {run}: everything was skipped, so nothing was judged", err=True)
+    return 1 if nothing else 0

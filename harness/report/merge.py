@@ -73,6 +73,17 @@ def missing(report: Report) -> list[str]:
     return found
 
 
+def unjudged(report: Report) -> list[str]:
+    """Return the runs of a document in which everything was skipped, in words: they are neither red nor green."""
+    found: list[str] = []
+    for kind, backend in dict.fromkeys((run.kind, run.backend) for run in report.runs):
+        rows = [row.outcome for row in report.cells if row.backend == backend]
+        crashes = [one for one in report.crashes if one.backend == backend and not one.node]
+        if (kind == SWEEP and not crashes) or (kind != SWEEP and rows and {*rows} == {"skip"}):
+            found.append(f"{kind} on {backend}")
+    return found
+
+
 def _one_whole(members: Given, *, partial: bool) -> None:
     """Check that some runs are the parts of one."""
     _same("selection", members, lambda run: run.selection.digest, "nothing")

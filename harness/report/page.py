@@ -19,7 +19,7 @@ from harness.crash.cells import EXIT, KILL, PAIR
 from harness.crash.scenes import SCENES
 from harness.errors import Unavailable
 from harness.report.drawing import FAMILIES, WIDTH, Axis, axis, bars, shown
-from harness.report.merge import missing
+from harness.report.merge import missing, unjudged
 from harness.report.model import COMMAND_LINE_LIMIT, Crash, Row
 from harness.runs import Told
 from harness.table import GROUPS
@@ -186,6 +186,8 @@ def draw(report: Report) -> str:
         failed=FAILED,
         shown=SHOWN,
         missing=missing(report),
+        unjudged=unjudged(report),
+        colour=_colour(report),
         bars=bars(report.cells),
         families=FAMILIES,
         limit=COMMAND_LINE_LIMIT,
@@ -193,6 +195,14 @@ def draw(report: Report) -> str:
         slowest=sorted(report.cells, key=lambda row: -row.seconds)[:SLOWEST],
         measured=[row for row in report.cells if row.figures],
     )
+
+
+def _colour(report: Report) -> str:
+    if report.violations or any(row.outcome == "fail" for row in report.cells):
+        return "red"
+    # What was skipped as a whole beside what was judged is told below.
+    judged = bool(report.crash_points) or any(row.outcome == "pass" for row in report.cells)
+    return "green" if judged else "nothing judged"
 
 
 def _told(vmm: Vmm) -> str:

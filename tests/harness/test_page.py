@@ -216,6 +216,19 @@ def test_a_run_that_was_cut_and_a_part_that_is_missing_are_told_first() -> None:
     assert read.values("role").count("alert") == 2
 
 
+def test_a_run_that_has_judged_nothing_is_not_called_green() -> None:
+    rows = [row("skip", "x.py::test_swap", reason="too slow", backend="kvm"), row("pass", "x.py::test_swap")]
+    kvm = run(backend="kvm")
+    for cells, runs, title in ((rows[:1], [kvm], "nothing judged: 0 pass"), (rows, [run(), kvm], "green: 1 pass")):
+        read = Reader(page.draw(report(cells=cells, runs=runs, crashes=[], crash_points=0, violations=0)))
+        assert title in read.text
+        assert "Nothing was judged by scenarios on kvm: everything was skipped." in read.text
+    swept = run(kind="sweep", backend="whp")
+    read = Reader(page.draw(report(cells=rows, runs=[run(), swept])))
+    assert "Nothing was judged by sweep on whp: everything was skipped." in read.text
+    assert "Nothing was judged by" not in Reader(page.draw(report())).text
+
+
 def test_an_empty_report_has_a_page_too() -> None:
     read = Reader(page.draw(Report(format=1, backend="fake", orchestrator="reference", runs=[run()])))
     require_harmless(read)

@@ -271,6 +271,40 @@ def test_only_a_whole_run_in_which_nothing_was_judged_is_one(
     assert pytester.runpytest_subprocess(*options).ret == status
 
 
+BESIDE = """
+def test_beside():
+    pass
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ([], ""),
+        (["--backend", "fake"], "error: every scenario on fake was skipped, so nothing was judged; the table says why"),
+    ],
+)
+def test_other_tests_beside_say_nothing_of_what_was_asked_for_by_name(
+    pytester: pytest.Pytester, options: list[str], error: str, workers: list[str]
+) -> None:
+    pytester.makepyfile(ONE.replace("SKIP", "True").replace("WHAT", "pass"), test_beside=BESIDE)
+    result = pytester.runpytest_subprocess(*options, *workers)
+    result.assert_outcomes(passed=1, skipped=2)
+    assert result.ret == (pytest.ExitCode.TESTS_FAILED if error else pytest.ExitCode.OK)
+    assert [line for line in result.stdout.lines if line.startswith("error: ")] == [error] * bool(error)
+
+
+def test_a_part_of_a_run_that_was_skipped_says_so(pytester: pytest.Pytester) -> None:
+    one(pytester, skip=True)
+    parts = [pytester.runpytest_subprocess("--shard", f"{number}/2", "--backend", "fake") for number in (1, 2)]
+    assert [part.ret for part in parts] == [pytest.ExitCode.OK] * 2
+    text = "note: every scenario of this part was skipped: it has judged nothing"
+    told = [part.stdout.lines.count(text) for part in parts]
+    assert told == [("scenarios on fake" in part.stdout.str()) for part in parts]
+    assert any(told)
+
+
 def test_a_test_that_is_expected_to_fail_was_judged(pytester: pytest.Pytester) -> None:
     one(pytester, what="pytest.xfail('known')")
     assert pytester.runpytest_subprocess().ret == pytest.ExitCode.OK

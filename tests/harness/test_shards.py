@@ -81,6 +81,27 @@ def test_a_part_without_any_test_is_no_failure_and_a_run_without_any_is(pytester
     assert run(pytester, "1/2", "r.json", "-k", "nothing").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
+def test_parts_that_were_skipped_as_a_whole_are_no_green_run_together(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVX_COMMIT", "tested")
+    pytester.makepyfile(MANY)
+    parts = [f"{index}.json" for index in (1, 2)]
+    for index, name in enumerate(parts, 1):
+        assert run(pytester, f"{index}/2", name, "-k", "cold_boot").ret == pytest.ExitCode.OK
+    told = "error: scenarios on fake: everything was skipped, so nothing was judged\n"
+    for output, options, status, error in (
+        ("a.html", [], 1, told),
+        ("b.json", [], 1, told),
+        ("c.json", ["--partial"], 0, ""),
+    ):
+        command = [sys.executable, "-m", "harness", "report", *parts, *options, "-o", output]
+        done = subprocess.run(command, cwd=pytester.path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (status, error)
+        assert done.stdout == f"{output}: 1 scenario cells, 0 failed; 0 crash points, 0 violations\n"
+        assert (pytester.path / output).stat().st_size > 0
+
+
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/", "a/b", "-1/2", "1/2/3", "1/0", " 1/2"])
 def test_what_is_no_shard_is_refused(pytester: pytest.Pytester, text: str) -> None:
     with pytest.raises(HarnessError, match="is no shard: write I/N"):
