@@ -59,13 +59,18 @@ def fork_window(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def hold() -> None:
         with claimed(site.path(LOG)):
             taken.set()
-            assert again.wait(120)
+            again.wait()
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert taken.wait(120)
-    yield
-    thread.join()
+    try:
+        assert taken.wait(120)
+        yield
+        assert again.is_set()
+    finally:
+        # Of one that didn't look so often nothing more is to be waited for.
+        again.set()
+        thread.join()
 
 
 class Looks(Deadline):
