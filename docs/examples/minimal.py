@@ -48,10 +48,12 @@ def start(box, args):
     options += ["--kernel", wanted["kernel"], "--initrd", wanted["initrd"], "--virtio-console", "none"]
     options += ["--cmdline", f"{line} nvx_entrypoint=/bin/sh nvx_hostname=minimal", "--microvm-control-auth-stdin"]
     options += ["--microvm-control-console", f"listen={box}/vm.sock", "--microvm-report", f"{box}/report.json"]
+    secret, writer = os.pipe()
+    os.write(writer, os.urandom(32))
+    os.close(writer)
     with open(box / "vm.log", "ab") as log:
-        vmm = subprocess.Popen([*wanted["openvmm"], *options], stdin=subprocess.PIPE, stdout=log, stderr=log)
-    vmm.stdin.write(os.urandom(32))
-    vmm.stdin.close()
+        vmm = subprocess.Popen([*wanted["openvmm"], *options], stdin=secret, stdout=log, stderr=log)
+    os.close(secret)
     step("start.spawned")
     (box / "vm.pid").write_text(str(vmm.pid))
 
