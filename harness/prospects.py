@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.deadline import Clock, until
+from harness.deadline import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,5 +81,5 @@ class Prospects:
     def told(self, peers: Sequence[Peer]) -> list[Told]:
         """Return what became of the VMMs that have ended; one whose channel has is given a moment for its own end."""
         gone = {peer.pid for peer in peers if peer.gone}
-        until(lambda: gone.isdisjoint(one.pin.pid for one in self._processes.alive()), Clock().after(ENDING))
+        until(lambda: gone.isdisjoint(one.pin.pid for one in self._processes.alive()), self._runs.clock.after(ENDING))
         return [one for one in self._runs.told() if one.state == "ended"]

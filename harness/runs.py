@@ -7,13 +7,14 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.deadline import Clock, until
+from harness.deadline import until
 from harness.errors import Finding, is_finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from harness.backends.contract import TestSide, Vm
+    from harness.deadline import Clock
     from harness.witness.processes import Processes, Seen
 
     Object = tuple[int, int]
@@ -87,6 +88,7 @@ class Runs:
     Args:
         side: The backend's part in it.
         processes: The process witness.
+        clock: Makes the deadlines.
         heard: Returns the numbers of those that said hello.
         state: The state root, below which logs are.
         redact: Takes secrets out.
@@ -96,6 +98,7 @@ class Runs:
         self,
         side: TestSide,
         processes: Processes,
+        clock: Clock,
         *,
         heard: Callable[[], set[int]],
         state: str,
@@ -103,6 +106,7 @@ class Runs:
     ) -> None:
         self._side = side
         self._processes = processes
+        self.clock = clock
         self._heard = heard
         self._state = state
         self._redact = redact
@@ -171,7 +175,7 @@ class Runs:
     def _listed(self, count: int) -> str:
         if not count:
             # One that was started a moment ago is on its way to its first trace.
-            until(lambda: bool(self._side.launched() or self._processes.vmms()), Clock().after(BEGINNING))
+            until(lambda: bool(self._side.launched() or self._processes.vmms()), self.clock.after(BEGINNING))
         told = "; ".join(one.last for one in self.told())
         if told and not count:
             return f"none that has begun to boot, and `start` answers once the guest is ready: {told}"

@@ -119,7 +119,7 @@ class World:
         self.host = witness.host()
         self.processes = Processes(self.host, needle=self.vmm.needle, token=self.token, root=self.state)
         self.channel = Channel(channel, token=self.token, processes=self.processes, host=self.host)
-        self.runs = Runs(self.vmm, self.processes, heard=self._heard, state=self.state, redact=self._redact)
+        self.runs = Runs(self.vmm, self.processes, self.clock, heard=self._heard, state=self.state, redact=self._redact)
         self._programs: list[Program] = []
         self._prospects = self.channel.prospects = Prospects(self.vmm, self.processes, self.runs, self._programs)
         place = os.path.join(settings.directory, f"a{os.getpid()}")

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from harness import python
+from harness import prospects, python, runs
+from harness.deadline import Clock, Deadline
 from harness.errors import Finding, Gone
 from harness.sandbox import RAMFS, Sandbox
 from harness.sut.process import Started
@@ -79,6 +80,24 @@ def test_one_that_dies_on_its_way_to_its_first_word_is_known_as_well(world: Worl
     with pytest.raises(Gone, match=r"ended with status 1, before it said hello; its log ends with \"ModuleNotFound"):
         world.channel.wait_paused("before_bind", world.soon(FOREVER))
     program.kill(world.soon())
+
+
+@pytest.mark.case("T65")
+def test_the_moments_for_an_end_and_for_a_beginning_are_stretched_as_every_deadline_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def until(_: object, deadline: Deadline) -> None:
+        seen.append(deadline.seconds)
+
+    for module in (prospects, runs):
+        monkeypatch.setattr(module, "until", until)
+    world.runs.clock = Clock(7)
+    prospects.Prospects(world.vmm, world.processes, world.runs, []).told([])
+    with pytest.raises(Finding, match="found none"):
+        world.runs.last("nothing")
+    assert seen == [7 * prospects.ENDING, 7 * runs.BEGINNING]
 
 
 def test_a_start_that_fails_before_its_spawn_is_not_waited_for(world: World) -> None:
