@@ -89,7 +89,9 @@ def _keep(item: pytest.Item, report: pytest.TestReport, world: World, *, when: s
             facts["commandLine"] = world.command_line() if when == "call" else {}
     if not report.failed:
         return
-    text = "\n".join([*runs.shown(told), *world.runs.unseen(), f"evidence: {evidence}", f"replay:   {again}"])
+    partly = [f"          not whole: {world.evidence.lost}"] if world.evidence.lost else []
+    kept = [f"evidence: {evidence}", *partly]
+    text = "\n".join([*runs.shown(told), *world.runs.unseen(), *kept, f"replay:   {again}"])
     if hasattr(report.longrepr, "addsection"):
         report.longrepr.addsection(f"scenario, {when}", text)  # type: ignore[union-attr] # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportOptionalMemberAccess]
     else:

@@ -133,6 +133,8 @@ def _close(stage: Stage, result: Result) -> None:
         result.violation = f"{result.cell}: {left}"
     if result.violation:
         result.evidence = world.keep()
+        if lost := world.evidence.lost:
+            result.violation += f"\n  its evidence isn't whole: {lost}"
         result.story, result.vmms = world.story(result.violation), world.runs.told()
     result.started += len(world.vmm.vms()) + (0 if stage.bench.source else stage.orchestrators)
     world.close()

@@ -30,12 +30,16 @@ class Evidence:
     Args:
         directory: Where; made at the first thing kept.
         root: The state root whose sandboxes' capabilities must never be kept.
+
+    Attributes:
+        lost: Why a part of it could not be written; empty: it is whole.
     """
 
     def __init__(self, directory: str, *, root: str) -> None:
         self.directory = directory
         self._root = root
         self._secrets: set[bytes] = set()
+        self.lost = ""
 
     def learn(self) -> None:
         """Read the capabilities that exist now, to know them later when they are gone."""
@@ -65,13 +69,20 @@ class Evidence:
         return self.redact(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def keep(self, name: str, text: str | bytes) -> str:
-        """Write one piece of evidence, the last 64 KiB of it, and return its path."""
+        """Write one piece of evidence, the last 64 KiB of it, and return its path.
+
+        One that can't be written, for the disk is full, keeps nobody from what comes next: processes have to be ended,
+        and a failure has to be told.
+        """
         self.learn()
         data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
         path = os.path.join(self.directory, name)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(self.redact(data)[-LIMIT:])
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(self.redact(data)[-LIMIT:])
+        except OSError as error:
+            self.lost = self.lost or error.strerror or str(error)
         return path
 
     def remove(self) -> None:

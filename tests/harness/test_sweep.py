@@ -166,3 +166,30 @@ def test_interrupted_launch(world, cell):
     kept = [line.rstrip("=").rstrip() for line in text[start:end].splitlines()[1:]]
     goldens.check("harness/failure.txt", kept)
     clean_up(evidence[1])
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
+def test_a_failure_whose_evidence_finds_no_room_is_told_with_what_became_of_its_vmm(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    """As on a full disk: a fault of the harness in the midst of its sweep would leave the VMM running."""
+    pytester.makepyfile(
+        f"""{HEAD}
+def test_it(world):
+    open(os.path.join(os.path.dirname(world.root), "evidence"), "w").close()
+    {LEAVES["a VMM"].strip()}
+    print("left", out)
+    assert 1 == 2, "the verdict"
+"""
+    )
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "--timeout-scale", "0.2", *workers)
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in text
+    result.stdout.fnmatch_lines(
+        ["E * AssertionError: the verdict", "E *process pid *", "evidence: *", "          not whole: *", "replay: *"]
+    )
+    left = re.search(r"left (\d+)", text)
+    assert left is not None
+    pin = host().pin(int(left[1]))
+    assert pin is None or pin.wait(SOON(60))
