@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.sut.program import Program
     from harness.witness.processes import Processes
 
-ENDING = 1.0
+ENDING = 5.0
 """Seconds that a process may take from the end of its channel to its own."""
 
 STARTS = "start"

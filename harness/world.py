@@ -50,7 +50,7 @@ __tracebackhide__ = is_finding
 ENDING = 10.0
 """Seconds that what is ended may take to be gone."""
 
-GRACE = 1.0
+GRACE = 3.0
 """Seconds that a process has to end by itself before it counts as left behind."""
 
 ENDPOINT_LIMIT = 80

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BOX = "box"
 ENDING = frozenset({"stop.requested", "stop.forced"})
 """The steps after which a VMM that was asked or signalled may still be on its way out."""
-LETTING_GO = 1.0
+LETTING_GO = 5.0
 """Seconds for which a lock or claim found held is looked at again: a child on its way to its exec has copies."""
 
 

@@ -59,7 +59,7 @@ def sweep(
     Returns:
         One line for each thing left, empty if the test was clean.
     """
-    # What is on its way out is no leftover: the same second in which a held lock is looked at again.
+    # What is on its way out is no leftover.
     survivors: list[Seen] = []
 
     def is_clean() -> bool:

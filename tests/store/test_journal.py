@@ -206,14 +206,18 @@ def test_a_claim_that_a_fork_holds_for_a_moment_stops_nothing(
     def fork_window() -> None:
         with claimed(provisioned.path(LOG)):
             taken.set()
-            assert looks.wait(120)
+            looks.wait()
 
     thread = threading.Thread(target=fork_window)
     thread.start()
-    assert taken.wait(120)
-    with provisioned.lock() as locked:
-        abandon(locked.begin_launch(IDENTITY))
-    thread.join()
+    try:
+        assert taken.wait(120)
+        with provisioned.lock() as locked:
+            abandon(locked.begin_launch(IDENTITY))
+        assert looks.is_set()
+    finally:
+        looks.set()
+        thread.join()
 
 
 @wine.differs("a file that was renamed can't be opened anew by its handle")
