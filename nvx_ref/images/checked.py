@@ -6,8 +6,8 @@ import warnings
 from typing import TYPE_CHECKING, NoReturn, final
 
 from nvx_ref.closing import Closing
-from nvx_ref.errors import Refused
-from nvx_ref.images.paths import about, kept_path
+from nvx_ref.errors import NvxError, Refused
+from nvx_ref.images.paths import kept_path
 from nvx_ref.platform import files
 from nvx_ref.platform.contract import FileKind
 from nvx_ref.platform.descriptors import let_go
@@ -118,8 +118,7 @@ def open_sealed(path: str, *, writable: bool = False, device: bool = False) -> C
     checked = own(fd, path, seal, writable=writable)
     try:
         _check_kind(checked, device)
-        with about(path):
-            _reopen(checked)
+        _reopen(checked)
     except BaseException:
         checked.close()
         raise
@@ -135,7 +134,17 @@ def _check_kind(checked: CheckedFile, device: bool) -> None:  # noqa: FBT001
 
 
 def _reopen(checked: CheckedFile) -> None:
-    again = files.open_scratch(checked.proc_path) if checked.writable else files.open_image(checked.proc_path)
+    try:
+        again = files.open_scratch(checked.proc_path) if checked.writable else files.open_image(checked.proc_path)
+    except NvxError as error:
+        if not files.DESCRIPTORS_HAVE_PATHS:
+            raise
+        raise Refused(
+            f"the VMM couldn't open it by the name of its descriptor: {error.reason}",
+            subject=checked.path,
+            hint="look whether /proc is mounted",
+            detail="reopen",
+        ) from error
     let_go(again)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from nvx_ref.errors import Malformed, Refused
 from nvx_ref.images import CheckedFile, ImageFormat, check_binding, check_entrypoint, check_plain, distro, verify_distro
+from nvx_ref.images.checked import open_sealed
 from nvx_ref.platform import files
 from tests.images.conftest import WriteManifest, later
 
@@ -32,6 +33,24 @@ def test_a_file_that_can_t_be_sealed_is_let_go_of(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(files, "seal", refuse)
     with pytest.raises(Refused):
         check_plain(str(tmp_path / "kernel"), "kernel")
+    assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("way", ["open_image", "open_scratch"])
+def test_a_file_that_the_vmm_couldn_t_open_by_its_descriptor_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    (tmp_path / "image").write_bytes(b"x")
+    opened = getattr(files, way)
+
+    def without_proc(path: str) -> int:
+        return int(opened(path.replace("/proc/", f"{tmp_path}/no-proc/")))
+
+    monkeypatch.setattr(files, way, without_proc)
+    before = open_descriptors()
+    with pytest.raises(Refused, match="by the name of its descriptor") as caught:
+        open_sealed(str(tmp_path / "image"), writable=way == "open_scratch")
+    assert (caught.value.subject, caught.value.detail) == (str(tmp_path / "image"), "reopen")
     assert open_descriptors() == before
 
 
