@@ -12,10 +12,11 @@ from nvx_ref import errors
 from nvx_ref.deadline import Deadline
 from nvx_ref.platform import spawn
 from nvx_ref.steps import Step
-from nvx_ref.store.names import LOCK, LOG
+from nvx_ref.store import Recovered
+from nvx_ref.store.names import JOURNAL, LOCK, LOG
 from nvx_ref.supervisor import Exited, Inherited, VmmCommand, launch, reattach, starting
 from sandboxes import IDENTITY, Site, raising, soon
-from system import SYNC, open_descriptors
+from system import SYNC, open_descriptors, refuse_removal
 
 PROVISIONED = {"config.json", LOCK}
 FAILED = PROVISIONED | {LOG}
@@ -110,6 +111,28 @@ def test_a_launch_that_remains_says_so(provisioned: Site, monkeypatch: pytest.Mo
         assert "launch.json was kept" in str(caught.value)
         assert locked.journal() is not None
     assert len(provisioned.stand_ins()) == 1
+
+
+@pytest.mark.spec("656.launch.g")
+@pytest.mark.parametrize("program", ["missing", "refused"])
+def test_a_launch_that_can_not_be_cleared_is_told_beside_what_failed(
+    provisioned: Site, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    def command(_: str) -> VmmCommand:
+        if program == "refused":
+            raise errors.Refused("not this one")
+        return VmmCommand([f"{provisioned.root}/no-such-program"])
+
+    with provisioned.lock() as locked:
+        with monkeypatch.context() as patched:
+            refuse_removal(patched, [JOURNAL], errno.EIO)
+            with pytest.raises(errors.LaunchFailed) as caught:
+                launch(locked, IDENTITY, command)
+        assert caught.value.detail == "launch-remains"
+        assert ("not this one" if program == "refused" else "no-such-program") in str(caught.value)
+        assert JOURNAL in caught.value.reason
+        assert locked.journal() is not None
+        assert locked.recover().kind is Recovered.EXITED
 
 
 def test_an_interrupt_whose_launch_remains_stays_an_interrupt(
