@@ -26,7 +26,11 @@ def doctor(artifacts: str | None, require: str | None) -> int:
     click.echo(f"python {sys.version.split()[0]} ({python.interpreter()})")
     ready: set[str] = set()
     for name in BACKENDS:
-        lacking = missing(Settings(backend=name, artifacts=None if name in OWN_ARTIFACTS else artifacts))
+        try:
+            lacking = missing(Settings(backend=name, artifacts=None if name in OWN_ARTIFACTS else artifacts))
+        except HarnessError as error:
+            # One that can't even be looked for keeps nobody from learning of the others.
+            lacking = (str(error),)
         ready |= set() if lacking else {name}
         _row(f"backend {name}", lacking)
     try:

@@ -15,12 +15,14 @@ import pytest
 
 from harness import guards, parallel, sharding
 from harness.collector import Collector, finish
-from harness.errors import Finding, HarnessError, Unavailable, Unmet, Unsupported, tells_all
+from harness.errors import Finding, HarnessError, Unmet, Unsupported, tells_all
 from harness.live import live
 from harness.platform import interrupts_held
 from harness.settings import (
     BACKENDS,
     Settings,
+    factor,
+    is_text,
     own_goldens,
     require_program,
     require_runs,
@@ -121,7 +123,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Look at another orchestrator once, before workers do: this process collects nothing, so it looks here."""
-    if fault := _unfit(config):
+    settings = config.stash[SETTINGS]
+    # What can't be said to workers is told here.
+    unsaid = None if is_text(settings.directory) else _homeless(settings)
+    if fault := unsaid or _unfit(config):
         raise pytest.UsageError(fault)
     guards.hold_interrupts(config)
 
@@ -300,7 +305,7 @@ def _fault(settings: Settings, *, chosen: bool, report: str | None) -> str | Non
 
         try:
             load(settings)
-        except Unavailable as error:
+        except HarnessError as error:
             return str(error)
     return None
 
@@ -382,9 +387,6 @@ def _shard(text: str) -> str:
 
 def _factor(text: str) -> float:
     try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a number over 0, and finite")
-    return value
+        return factor(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -40,6 +40,21 @@ class Settings:
     shard: Shard = WHOLE
 
 
+def factor(text: str) -> float:
+    """Return a factor on deadlines.
+
+    Raises:
+        ValueError: It is none; the text says so.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{text!r} isn't a number over 0, and finite")
+    return value
+
+
 def orchestrator_words(settings: Settings) -> list[str]:
     """Return the command of the other orchestrator, word by word.
 
@@ -103,6 +118,8 @@ def require_runs(session: str) -> None:
     """
     place = os.path.dirname(session) or os.curdir
     named = RUNS if os.environ.get(RUNS) else "the directory of temporary files"
+    if not is_text(place):
+        raise HarnessError(f"{named}: {place!a}: orchestrators are told of it in UTF-8; name a path that is that")
     if len(os.fsencode(place)) > LONGEST_RUNS:
         raise HarnessError(f"{named}: {place}: sockets are made below it; name a path of at most {LONGEST_RUNS} bytes")
     try:
@@ -117,6 +134,15 @@ def require_runs(session: str) -> None:
     if free < NEEDED:
         left = f"{free >> 10} KiB are free, and a run needs {NEEDED >> 20} MiB"
         raise HarnessError(f"{named}: {place}: {left}; name another place by {RUNS}")
+
+
+def is_text(path: str) -> bool:
+    """Tell whether a path can be said in UTF-8: one that isn't, or that this locale can't read, has stand-ins in it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def session_directory() -> str:

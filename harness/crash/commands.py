@@ -12,7 +12,7 @@ import click
 from harness import outputs, sharding
 from harness.errors import HarnessError, Unavailable
 from harness.places import clear
-from harness.settings import BACKENDS, Settings, require_program, require_runs, session_directory, useless
+from harness.settings import BACKENDS, Settings, factor, require_program, require_runs, session_directory, useless
 from harness.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
@@ -23,11 +23,18 @@ if TYPE_CHECKING:
     Command = TypeVar("Command", bound=Callable[..., object])
 
 
+def _factor(text: str) -> float:
+    try:
+        return factor(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def common(command: Command) -> Command:
     """Add the options of both commands."""
     for option in (
         click.option(
-            "--timeout-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Stretch deadlines."
+            "--timeout-scale", type=_factor, default=1.0, metavar="X", help="Stretch deadlines.", show_default=False
         ),
         click.option("--goldens", metavar="DIR", help="Where allowed_states.json is."),
         click.option("--started", is_flag=True, help="Start a real process for each orchestrator, fork none."),
@@ -141,9 +148,11 @@ def _session(
     from harness import stale
     from harness.backends import missing
 
-    given = {
-        name: str(value) if (value := options[name]) else None for name in ("artifacts", "openvmm", "orchestrator")
-    }
+    # An empty word is what an unset variable leaves: what was named so isn't silently another one.
+    named = ("artifacts", "openvmm", "orchestrator")
+    given = {name: None if (value := options[name]) is None else str(value) for name in named}
+    if empty := [name for name, value in given.items() if value == "" and name != "orchestrator"]:
+        raise HarnessError(f"--{empty[0]}: it is empty")
     settings = Settings(
         backend=str(options["backend"]),
         artifacts=given["artifacts"],

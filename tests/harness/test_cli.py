@@ -37,6 +37,24 @@ def test_doctor_names_every_backend_and_what_it_lacks() -> None:
     assert len(done.stdout.splitlines()) <= 25
 
 
+def test_a_cache_that_can_not_be_made_is_what_its_backend_lacks(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    environment = {**os.environ, "NVX_HARNESS_CACHE": str(tmp_path / "file" / "cache")}
+    said = f"NVX_HARNESS_CACHE: {tmp_path / 'file' / 'cache' / 'qemu'}: "
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", *arguments]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    done = run("harness", "doctor")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line for line in done.stdout.splitlines() if line.startswith(f"backend qemu: missing {said}")]
+    assert "\ncontainers: " in done.stdout
+    done = run("pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "--backend", "qemu")
+    assert (done.returncode, done.stdout.strip()) == (4, "")
+    assert done.stderr.startswith(f"ERROR: {said}")
+
+
 def test_doctor_fails_for_a_backend_that_is_required_and_can_t_run() -> None:
     assert nvx_harness("doctor", "--require", "fake").returncode == 0
     done = nvx_harness("doctor", "--require", "whp", "--artifacts", os.devnull)

@@ -80,7 +80,11 @@ def test_a_replay_of_a_cell_that_fails_says_why_and_keeps_the_evidence() -> None
         (["sweep", "--openvmm", "mine"], "error: --artifacts and --openvmm are for real backends: the fake brings", 1),
         (["sweep", "--scene", "strat"], "error: no scene is called 'strat': there are provision, ", 1),
         (["sweep", "--group", "all"], "'all' is none of steps, events, calls, errors, pairs", 2),
-        (["sweep", "--timeout-scale", "0"], "--timeout-scale", 2),
+        (["sweep", "--timeout-scale", "0"], "'--timeout-scale': '0' isn't a number over 0, and finite", 2),
+        (["replay", "--timeout-scale", "nan", SPAWNED], "'--timeout-scale': 'nan' isn't a number over 0", 2),
+        (["sweep", "--timeout-scale", "inf"], "'--timeout-scale': 'inf' isn't a number over 0", 2),
+        (["replay", "--orchestrator", "", SPAWNED], "error: --orchestrator: no program '' to start", 1),
+        (["sweep", "--backend", "kvm", "--openvmm", ""], "error: --openvmm: it is empty", 1),
         (
             ["sweep", "--report", "/nowhere/report.json"],
             "error: --report: /nowhere/report.json: there is no directory /nowhere; make it, or name another place",

@@ -27,19 +27,24 @@ COMMANDS = {
 
 @pytest.mark.skipif(sys.platform == "win32", reason="its places are Linux's")
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("wrong", ["file", "long"])
+@pytest.mark.parametrize("wrong", ["file", "long", "bytes"])
 def test_a_place_where_no_run_can_be_is_named(command: str, wrong: str) -> None:
-    place = "/dev/null" if wrong == "file" else f"/tmp/{'a' * LONGEST_RUNS}"
+    place = {"file": "/dev/null", "long": f"/tmp/{'a' * LONGEST_RUNS}", "bytes": "/tmp/nv\udcff"}[wrong]
     arguments, status = COMMANDS[command]
     environment = {**os.environ, RUNS: place}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
-    reason = "name a directory that can be written" if wrong == "file" else f"of at most {LONGEST_RUNS} bytes"
+    reasons = {
+        "file": "name a directory that can be written",
+        "long": f"of at most {LONGEST_RUNS} bytes",
+        "bytes": "in UTF-8",
+    }
     said = done.stdout + done.stderr
-    assert done.returncode == status
-    assert f"{RUNS}: {place}: " in said
-    assert reason in said
+    # Workers can't even be told of it.
+    assert done.returncode == (4 if (wrong, command) == ("bytes", "xdist") else status)
+    assert f"{RUNS}: {f'{place!a}' if wrong == 'bytes' else place}: " in said
+    assert reasons[wrong] in said
     assert "Traceback" not in said
     assert not os.path.isdir(place)
 
