@@ -33,7 +33,7 @@ def test_a_file_that_can_t_be_sealed_is_let_go_of(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(files, "seal", refuse)
     with pytest.raises(Refused):
         check_plain(str(tmp_path / "kernel"), "kernel")
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.parametrize("way", ["open_image", "open_scratch"])
@@ -90,7 +90,7 @@ def test_a_checked_file_owns_its_descriptor(erofs: Path) -> None:
         assert os.stat(checked.proc_path).st_ino == erofs.stat().st_ino
         erofs.unlink()
         assert os.stat(checked.proc_path).st_size == 4096
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     checked.close()
     with pytest.raises(ValueError, match="is closed"):
         _ = checked.fd
@@ -105,7 +105,7 @@ def test_a_failed_check_leaves_nothing_open(erofs: Path, write_manifest: WriteMa
         check_binding(binding)
     with pytest.raises(Malformed):
         verify_distro(str(erofs), format=ImageFormat.GPT)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -114,7 +114,7 @@ def test_a_forgotten_checked_file_warns_and_closes(erofs: Path) -> None:
     forgotten = [check_plain(str(erofs), "kernel")]
     with pytest.warns(ResourceWarning, match="never closed"):
         forgotten.clear()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.case("T54")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import subprocess
 import sys
@@ -27,6 +28,8 @@ def open_descriptors() -> set[str]:
 def test_a_prepared_launch_names_its_files_by_descriptor(inputs: Inputs, plan: ColdPlan) -> None:
     for path in (inputs.distro.path, inputs.artifacts.kernel, inputs.artifacts.initramfs):
         assert os.access(path, os.W_OK)
+    # What other tests left to be collected would give its numbers to what is opened here.
+    gc.collect()
     before = open_descriptors()
     with prepare(plan, inputs.artifacts, distro=inputs.distro, scratch=inputs.scratch) as prepared:
         command = prepared.command(endpoint="/s/control.sock", report="/s/outcome.json")
@@ -39,7 +42,7 @@ def test_a_prepared_launch_names_its_files_by_descriptor(inputs: Inputs, plan: C
             assert [word for word in command.argv if word.removesuffix(",ro") == f"{option}/proc/self/fd/{fd}"]
         assert str(inputs.directory) not in " ".join(command.argv[1:])
         assert {str(fd) for fd in command.allowed} <= open_descriptors() - before
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     with pytest.raises(ValueError, match="is closed"):
         prepared.command(endpoint="/s/control.sock", report="/s/outcome.json")
 
@@ -94,7 +97,7 @@ def test_a_bad_input_is_named_and_nothing_stays_open(inputs: Inputs, plan: ColdP
     with pytest.raises(NotFound if how == "gone" else Refused) as caught:
         prepare(plan, inputs.artifacts, distro=inputs.distro, scratch=inputs.scratch)
     assert caught.value.subject == str(path)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.case("T56")
@@ -146,7 +149,7 @@ def test_a_failure_between_two_opens_closes_the_first(
     before = open_descriptors()
     with pytest.raises(NvxError, match="planted"):
         prepare(plan, inputs.artifacts, distro=inputs.distro, scratch=inputs.scratch)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_nothing_kept_names_a_descriptor(inputs: Inputs, plan: ColdPlan) -> None:
