@@ -89,7 +89,7 @@ def test_the_demonstration_can_be_typed_line_by_line(short_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     typed = [line.removeprefix("    ") for line in done.stdout.splitlines() if line.startswith("    ")]
     script = "\n".join(["set -e", *typed])
-    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, timeout=110)
     assert (run.returncode, run.stderr, run.stdout) == (0, "", "live\nhello from the sandbox\n")
     assert sorted(os.listdir(place)) == ["artifacts", "images", "openvmm.py", "sandboxes"]
     assert os.listdir(place / "sandboxes") == []
