@@ -7,6 +7,9 @@ VENV := .venv
 WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/windows tests/harness/test_words.py \
 	tests/harness/test_stale.py tests/harness/test_probes.py \
 	tests/harness/test_controls.py tests/session tests/nvxc tests/store tests/supervisor \
+	tests/plan/windows $(addprefix tests/plan/test_,$(addsuffix .py,model command network guest_paths reparse_points)) \
+	$(addprefix tests/images/test_,$(addsuffix .py,headers checked scratch bindings artifacts raw)) \
+	$(addprefix tests/cli/test_,$(addsuffix .py,usage naming reports ends)) \
 	$(addprefix scenarios/test_,$(addsuffix .py, \
 	cold_boot adapter checked_handoff image_guards restart_same_identity two_builds another_runtime hard_to_read \
 	crash_points interrupted_launch field_reports real_guest lifecycle one_shot bad_input command_line managed_order exports network))

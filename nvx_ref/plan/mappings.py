@@ -125,7 +125,13 @@ def _mapped(policy: MappingPolicy) -> list[_Mapped]:
 
 
 def _canonical(path: str) -> str:
-    return os.path.realpath(path) if os.path.isabs(path) and "\0" not in path else path
+    if not os.path.isabs(path) or "\0" in path:
+        return path
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        # A device of Windows leads nowhere; what it is, its own name tells.
+        return path
 
 
 def _check_guest_path(place: HostPath) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,7 @@ RUN = ("run", "--distro", "d", "--format", "erofs", "--ram-upper")
         (("--mount-deny", "x"), "error: --mount-deny: it needs a --mount"),
         (("--mount-owner", "caller"), "error: --mount-owner: it needs a --mount"),
         (("--mount", "/a"), "error: --mount: '/a' isn't GUEST,HOST[,ro|rw]"),
-        (("--mount", "/a,/b", "--mount-write", "/c"), "error: --mount-write /c: it lies in no --mount"),
+        (("--mount", "/a,/b", "--mount-write", "/c"), "/c: it lies in no --mount"),
         (("--net", "10.0.0.2/24"), "error: --net: --net and --network-profile portable go together"),
         (("--network-profile", "portable"), "error: --net: --net and --network-profile portable go together"),
         (("--network-egress", "allow"), "error: --net: the network's flags need"),
@@ -128,12 +129,12 @@ ALL_SET = {"NVX_OPENVMM": "o", "NVX_KERNEL": "ek", "NVX_INITRD": "ei", "NVX_MANI
 @pytest.mark.parametrize(
     ("words", "variables", "fragment"),
     [
-        (PIECES, {"NVX_ARTIFACTS_DIR": "env"}, "/k, "),
-        (("--artifacts", "typed"), ALL_SET, "/typed: there is no such directory"),
-        (("--kernel", "k"), ALL_SET | {"NVX_ARTIFACTS_DIR": "env"}, "/k, "),
+        (PIECES, {"NVX_ARTIFACTS_DIR": "env"}, f"{os.sep}k, "),
+        (("--artifacts", "typed"), ALL_SET, f"{os.sep}typed: there is no such directory"),
+        (("--kernel", "k"), ALL_SET | {"NVX_ARTIFACTS_DIR": "env"}, f"{os.sep}k, "),
         (("--kernel", "k"), {"NVX_ARTIFACTS_DIR": "env"}, "--openvmm, --initrd, --manifest missing"),
-        ((), ALL_SET | {"NVX_ARTIFACTS_DIR": "env"}, "/ek, "),
-        ((), {"NVX_ARTIFACTS_DIR": "env"}, "/env: there is no such directory"),
+        ((), ALL_SET | {"NVX_ARTIFACTS_DIR": "env"}, f"{os.sep}ek, "),
+        ((), {"NVX_ARTIFACTS_DIR": "env"}, f"{os.sep}env: there is no such directory"),
         ((), {"NVX_ARTIFACTS_DIR": "env", "NVX_KERNEL": "ek"}, "--artifacts: it excludes --kernel"),
         (("--artifacts", "typed", "--kernel", "k"), ALL_SET, "--artifacts: it excludes --kernel\n"),
     ],

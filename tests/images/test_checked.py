@@ -13,14 +13,10 @@ from nvx_ref.errors import Malformed, Refused
 from nvx_ref.images import CheckedFile, ImageFormat, check_binding, check_entrypoint, check_plain, distro, verify_distro
 from nvx_ref.images.checked import open_sealed
 from nvx_ref.platform import files
+from system import open_descriptors, unix
 from tests.images.conftest import WriteManifest, later
 
 EROFS = ImageFormat.EROFS
-
-
-def open_descriptors() -> set[str]:
-    # The listing's own descriptor is closed by the time that it is looked at.
-    return {fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")}
 
 
 def test_a_file_that_can_t_be_sealed_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +79,7 @@ def test_only_the_checks_make_checked_files() -> None:
 
 
 @pytest.mark.spec("622p1.acc.7")
+@unix("an open file keeps its name: tests/platform/windows/test_guards.py")
 def test_a_checked_file_owns_its_descriptor(erofs: Path) -> None:
     before = open_descriptors()
     with check_binding(verify_distro(str(erofs), format=EROFS)) as checked:
@@ -119,6 +116,7 @@ def test_a_forgotten_checked_file_warns_and_closes(erofs: Path) -> None:
 
 @pytest.mark.case("T54")
 @pytest.mark.spec("622.scope3.a")
+@unix("an open file keeps its name: tests/platform/windows/test_guards.py")
 def test_what_takes_the_name_during_the_check_is_not_what_was_checked(
     erofs: Path, tmp_path: Path, write_manifest: WriteManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

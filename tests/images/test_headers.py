@@ -6,6 +6,8 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,7 +43,7 @@ def tool(name: str, package: str) -> str:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[int, int]]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         yield fd, os.fstat(fd).st_size
     finally:
@@ -50,6 +52,11 @@ def opened(path: str | Path) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def in_memory(data: bytes) -> Iterator[tuple[int, int]]:
+    if sys.platform == "win32":
+        with tempfile.TemporaryFile(buffering=0) as file:
+            file.write(data)
+            yield file.fileno(), len(data)
+        return
     fd = os.memfd_create("image", os.MFD_CLOEXEC)
     try:
         os.write(fd, data)

@@ -202,7 +202,8 @@ def test_other_text_passes(text: str) -> None:
 
 
 def test_the_command_is_in_the_contracts_order(plan: ColdPlan) -> None:
-    assert render(["vmm"], plan, DESCRIPTORS, ENDPOINTS) == [
+    linux = msgspec.structs.replace(plan, machine=Machine(hypervisor=Hypervisor.KVM))
+    assert render(["vmm"], linux, DESCRIPTORS, ENDPOINTS) == [
         "vmm",
         "--machine",
         "microvm",
