@@ -33,8 +33,6 @@ from tests.images.conftest import WriteManifest, later
 
 EROFS = ImageFormat.EROFS
 OTHER_SCHEME = "unix-file-v1" if sys.platform == "win32" else "windows-file-v1"
-DESCRIPTORS = () if sys.platform == "win32" else ("/proc/self/fd/3", "/dev/fd/3", "/proc/1/fd/7")
-HANDED_OVER = ("a,b;c[d].erofs", "image.vhd", "ü .erofs")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -236,22 +234,6 @@ def test_an_unreadable_image_is_refused(images: Images) -> None:
             [sys.executable, "-c", code, path], check=True, capture_output=True, text=True, cwd=ROOT, timeout=60
         )
     assert done.stdout.startswith(f"{path}: cannot open it: Permission denied")
-
-
-@pytest.mark.spec("622.scope3.h")
-@pytest.mark.parametrize("path", ["", "a\0b", *DESCRIPTORS, "x" * 5000, "\udcff"])
-def test_paths_that_no_record_can_keep_are_refused(path: str) -> None:
-    with pytest.raises(Refused) as caught:
-        verify_distro(path, format=EROFS)
-    assert caught.value.detail == "path"
-
-
-@pytest.mark.parametrize("name", HANDED_OVER)
-@unix("a VMM there opens the path, so that a name is judged: tests/plan/test_command.py")
-def test_names_that_are_never_handed_over_may_hold_anything(erofs: Path, name: str) -> None:
-    odd = erofs.rename(erofs.with_name(name))
-    with check_binding(verify_distro(str(odd), format=EROFS)) as checked:
-        assert checked.proc_path == f"/proc/self/fd/{checked.fd}"
 
 
 # The staged check
