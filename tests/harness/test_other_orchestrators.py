@@ -125,7 +125,7 @@ def test_what_a_hello_declares_and_nobody_knows_is_noted_once(
     noted = [line for line in result.stdout.lines if line.startswith("note: ")]
     assert noted == ["note: the hello declares what this harness doesn't know: operation reatach, need scratsh"]
     result.stdout.fnmatch_lines(
-        ["error: every test was skipped, *says why, and docs/protocol.md what a hello may declare"]
+        ["error: every scenario on fake was skipped, *says why, and docs/protocol.md what a hello may declare"]
     )
 
 
