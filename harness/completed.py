@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness import python
+from harness.ending import has_ended
 from harness.errors import Late, is_finding
 
 if TYPE_CHECKING:
@@ -47,14 +48,13 @@ def run(world: World, command: Sequence[str]) -> Completed:
         )
         world.processes.own(child.pid)
         deadline = world.soon()
-        try:
-            child.wait(deadline.remaining())
-        except subprocess.TimeoutExpired:
+        if not has_ended(child, deadline):
             world.evidence.keep(f"late/{child.pid}.txt", world.host.explain(child.pid))
             child.kill()
             child.wait()
             what = python.as_text(command)
-            raise Late(what, expected="its end", found="it still runs", deadline=deadline) from None
+            raise Late(what, expected="its end", found="it still runs", deadline=deadline)
+        child.wait()
     world.evidence.learn()
     texts: list[str] = []
     for path in paths:

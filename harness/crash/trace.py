@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.ending import has_ended
 from harness.errors import HarnessError, Late, Unavailable
 from harness.sut.naming import Namer, point
 
@@ -200,12 +201,11 @@ class Tracer:
         Raises:
             Late: It goes on.
         """
-        try:
-            self._process.wait(deadline.remaining())
-        except subprocess.TimeoutExpired:
+        if not has_ended(self._process, deadline):
             self.stop()
             ending = "its end with the orchestrator's"
-            raise Late("the trace", expected=ending, found="strace goes on", deadline=deadline) from None
+            raise Late("the trace", expected=ending, found="strace goes on", deadline=deadline)
+        self._process.wait()
         self._errors.close()
         with open(self.output, encoding="utf-8", errors="surrogateescape") as file:
             return "".join(f"{self._prefix}{line}" for line in file)

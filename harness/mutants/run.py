@@ -20,6 +20,7 @@ from xml.etree import ElementTree as ET
 
 from harness import python, witness
 from harness.deadline import Clock
+from harness.ending import has_ended
 from harness.mutants.patch import Mutant, Unfit, patched
 from harness.places import environment
 
@@ -239,9 +240,7 @@ class Workshop:
         )
         self._running.add(child)
         try:
-            return child.wait(0 if self._stopped else limit)
-        except subprocess.TimeoutExpired:
-            return None
+            return child.wait() if has_ended(child, Clock().after(0 if self._stopped else limit)) else None
         finally:
             child.kill()
             child.wait()

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness import python
+from harness.ending import has_ended
 from harness.errors import Gone, HarnessError, Late
 
 if TYPE_CHECKING:
@@ -88,14 +89,13 @@ class PosixTerminal:
         """See :class:`Terminal`."""
         while self._master >= 0 and self._read(deadline):
             pass
-        try:
-            status = self._child.wait(deadline.remaining())
-        except subprocess.TimeoutExpired:
+        if not has_ended(self._child, deadline):
             self._child.kill()
             self._child.wait()
             if self._master >= 0:
                 self.close()
-            raise Late(self._words, expected="its end", found="it still runs", deadline=deadline) from None
+            raise Late(self._words, expected="its end", found="it still runs", deadline=deadline)
+        status = self._child.wait()
         if self._master >= 0:
             self.close()
         return status, self._said.decode(errors="backslashreplace").replace("\r\n", "\n")
