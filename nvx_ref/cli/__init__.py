@@ -1,8 +1,9 @@
 """The `nvx-ref` command: flags in, one line out, one exit status.
 
 It parses, calls :class:`nvx_ref.orchestrator.Orchestrator` and prints. Usage errors exit with 2; every other failure is
-one line that starts ``error: `` and exits with 1; Ctrl-C prints ``Interrupted`` and exits with 130. ``exec`` exits with
-the workload's own status, ``run`` with OpenVMM's. (contract nvx-host 2.2)
+one line that starts ``error: `` and exits with 1; Ctrl-C prints ``Interrupted`` and exits with 130, once what it has
+cut short is tidied up, which another Ctrl-C doesn't cut short. ``exec`` exits with the workload's own status, ``run``
+with OpenVMM's. (contract nvx-host 2.2)
 
 This package is the only importer of click.
 """
@@ -11,23 +12,56 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 
 INTERRUPTED = 130
 
 
+class Interrupts:
+    """Answers the first Ctrl-C and no other: what ends a VM that was begun, and removes its files, has deadlines.
+
+    A launch whose tidying is cut short is settled by the next command. After a ``run`` there is none, and its VM would
+    be lost.
+    """
+
+    def __init__(self) -> None:
+        self._deaf = False
+
+    def take(self) -> None:
+        """Answer from now on; a command in the background ignores Ctrl-C, and goes on doing so."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._take)
+
+    def end(self) -> None:
+        """Answer no more: the command has done what it was told, whatever is typed now."""
+        self._deaf = True
+
+    def _take(self, _number: int, _frame: object) -> None:
+        if not self._deaf:
+            self._deaf = True
+            raise KeyboardInterrupt
+
+
 def main() -> None:
     """The console script. Loading takes long enough to be interrupted, so it happens in here."""
+    interrupts = Interrupts()
     try:
+        interrupts.take()
         _take_any_text()
         from nvx_ref.cli.program import run_command  # noqa: PLC0415 - see above
 
         status = run_command(sys.argv[1:])
+        interrupts.end()
     except KeyboardInterrupt:
         if sys.stderr is not None:
             sys.stderr.write("Interrupted\n")
         status = INTERRUPTED
     _let_go_of_output()
+    # At its end the interpreter lets go of every handler; where signals can be held, none comes after this.
+    known = vars(signal)
+    if "pthread_sigmask" in known:
+        known["pthread_sigmask"](known["SIG_BLOCK"], {signal.SIGINT})
     sys.exit(status)
 
 

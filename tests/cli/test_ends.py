@@ -28,6 +28,54 @@ def test_while_it_loads(module: str, tmp_path: Path) -> None:
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "Interrupted\n")
 
 
+STATUS = """
+import signal, sys
+from nvx_ref.cli import main
+from nvx_ref.orchestrator import Orchestrator
+
+def status(*_):
+    {body}
+
+Orchestrator.status = status
+sys.argv[1:] = ["status", "--state-dir", "box"]
+main()
+"""
+"""A command in whose place something else is done; `INT` is a Ctrl-C."""
+
+TWICE = """try:
+        INT
+    finally:
+        INT
+        print("tidied", flush=True)"""
+
+IN_THE_BACKGROUND = """INT
+    sys.exit(4)"""
+
+
+@pytest.mark.parametrize(
+    ("body", "first", "ended"),
+    [
+        (TWICE, "", (130, "tidied\n", "Interrupted\n")),
+        (IN_THE_BACKGROUND, "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)", (4, "", "")),
+    ],
+    ids=["while it tidies up", "in the background"],
+)
+def test_ctrl_c_is_answered_once(body: str, first: str, ended: tuple[int, str, str]) -> None:
+    """Another one would cut short what ends the VM of a `run`, of which nobody would know any more."""
+    code = f"{first}{STATUS.format(body=body)}".replace("INT\n", "signal.raise_signal(signal.SIGINT)\n")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert (run.returncode, run.stdout, run.stderr) == ended
+
+
+def test_at_its_end_it_is_not_answered() -> None:
+    code = (
+        "import atexit, signal, sys\nfrom nvx_ref.cli import main\n"
+        "atexit.register(signal.raise_signal, signal.SIGINT)\nsys.argv[1:] = ['--help']\nmain()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_while_it_works(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
