@@ -18,6 +18,7 @@ from scenarios.private import Files
 from scenarios.shell import Shell, options
 
 SHELL = ["--entrypoint", "/bin/sh", "--arg", "-c", "--arg"]
+INTERRUPTED, HUNG_UP = 130, 129
 
 
 def test_a_run_exits_with_the_entrypoint_s_status_and_leaves_nothing(world: World) -> None:
@@ -61,18 +62,21 @@ def waits_for_its_vmm(world: World) -> bool:
     return False
 
 
-def test_an_interrupted_run_ends_its_vm(world: World) -> None:
+@pytest.mark.parametrize("how", ["interrupt", "close"])
+def test_an_interrupted_run_ends_its_vm(world: World, how: str) -> None:
     if KERNEL == "win32":
         pytest.skip("consoles are what Windows has: test_consoles.py")
     box = Sandbox(world, upper=RAMFS)
     words = [*SHELL, "sleep${IFS}60"]
     shown = open_terminal(world, [*world.nvx_ref_command(), "run", *options(box, world), *words])
     world.expect("run", expected=True, found=world.until(lambda: waits_for_its_vmm(world)))
-    shown.interrupt()
+    shown.interrupt() if how == "interrupt" else shown.close()
     status, said = shown.end(world.soon())
+    expected = (INTERRUPTED, True) if how == "interrupt" else (HUNG_UP, False)
     found = (status, said.endswith("Interrupted\n"), "Traceback" in said)
-    world.expect("Ctrl-C", expected=(130, True, False), found=found)
-    world.processes.none("Ctrl-C", world.soon())
+    world.expect(f"run, {how}", expected=(*expected, False), found=found)
+    world.processes.none(f"run, {how}", world.soon())
+    world.expect(f"run, {how}: what is left", expected=[], found=os.listdir(os.path.join(world.root, TEMPORARY)))
 
 
 def test_an_exec_takes_variables_from_a_file_and_reports_how_it_ended(world: World) -> None:

@@ -14,8 +14,11 @@ import io
 import os
 import signal
 import sys
+from contextlib import suppress
 
 INTERRUPTED = 130
+ENDINGS = ("SIGTERM", "SIGHUP")
+"""What ends a command that stays in front for as long as its VM runs: being told to, and a terminal that closes."""
 
 
 class Interrupts:
@@ -23,46 +26,66 @@ class Interrupts:
 
     A launch whose tidying is cut short is settled by the next command. After a ``run`` there is none, and its VM would
     be lost.
+
+    Attributes:
+        status: What to exit with: 128 and the number of the signal that was answered; until then that of Ctrl-C.
+        answered: Whether one was.
     """
 
     def __init__(self) -> None:
+        self.status = INTERRUPTED
+        self.answered = False
         self._deaf = False
 
-    def take(self) -> None:
-        """Answer from now on; a command in the background ignores Ctrl-C, and goes on doing so."""
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._take)
+    def take(self, *names: str) -> None:
+        """Answer from now on, to these signals, too, where there are such: what is ignored goes on being ignored."""
+        for number in (getattr(signal, name, None) for name in ("SIGINT", *names)):
+            if number and signal.getsignal(number) in {signal.default_int_handler, signal.SIG_DFL}:
+                signal.signal(number, self._take)
 
     def end(self) -> None:
         """Answer no more: the command has done what it was told, whatever is typed now."""
         self._deaf = True
 
-    def _take(self, _number: int, _frame: object) -> None:
+    def _take(self, number: int, _frame: object) -> None:
         if not self._deaf:
-            self._deaf = True
+            self._deaf = self.answered = True
+            self.status = 128 + number
             raise KeyboardInterrupt
+
+
+INTERRUPTS = Interrupts()
 
 
 def main() -> None:
     """The console script. Loading takes long enough to be interrupted, so it happens in here."""
-    interrupts = Interrupts()
     try:
-        interrupts.take()
+        INTERRUPTS.take()
         _take_any_text()
         from nvx_ref.cli.program import run_command  # noqa: PLC0415 - see above
 
         status = run_command(sys.argv[1:])
-        interrupts.end()
+        INTERRUPTS.end()
     except KeyboardInterrupt:
-        if sys.stderr is not None:
-            sys.stderr.write("Interrupted\n")
-        status = INTERRUPTED
+        say_interrupted()
+        status = INTERRUPTS.status
+    except OSError:
+        # Not even the error output takes what there is to say.
+        status = INTERRUPTS.status if INTERRUPTS.answered else 1
     _let_go_of_output()
     # At its end the interpreter lets go of every handler; where signals can be held, none comes after this.
     known = vars(signal)
     if "pthread_sigmask" in known:
         known["pthread_sigmask"](known["SIG_BLOCK"], {signal.SIGINT})
     sys.exit(status)
+
+
+def say_interrupted() -> None:
+    """Say it on the error output, if that is still there: the terminal may be what has ended."""
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write("Interrupted\n")
+            sys.stderr.flush()
 
 
 def _take_any_text() -> None:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from nvx_ref import supervisor
+from nvx_ref.cli import ENDINGS, INTERRUPTS
 from nvx_ref.cli.image import image
 from nvx_ref.cli.naming import SANDBOX, execution_words, typed
 from nvx_ref.cli.options import (
@@ -168,6 +169,8 @@ def run(timeout: float, report: str | None, only_print: bool, explain: bool, **o
         click.echo(f"{budget.used:5}  of {budget.limit} bytes")
     if only_print:
         return 0
+    # Nobody else knows of its VM, which so ends with it however it is told to.
+    INTERRUPTS.take(*ENDINGS)
     return run_once(one_shot(configuration), report=report, output=write_output, deadline=Deadline.after(timeout))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nvx_ref.cli import INTERRUPTED
+from nvx_ref.cli import INTERRUPTS, say_interrupted
 from nvx_ref.cli.commands import commands
 from nvx_ref.errors import NvxError
 
@@ -21,7 +21,8 @@ def run_command(arguments: Sequence[str]) -> int:
         arguments: The words after the program's name.
 
     Returns:
-        0, the workload's or OpenVMM's status, 1 for a refusal or failure, 2 for a usage error, 130 after Ctrl-C.
+        0, the workload's or OpenVMM's status, 1 for a refusal or failure, 2 for a usage error, 130 after Ctrl-C,
+        128 and its number after another signal that a ``run`` answers.
     """
     try:
         result = commands.main(args=list(arguments), prog_name="nvx-ref", standalone_mode=False)
@@ -29,8 +30,8 @@ def run_command(arguments: Sequence[str]) -> int:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted", err=True)
-        return INTERRUPTED
+        say_interrupted()
+        return INTERRUPTS.status
     except NvxError as error:
         click.echo(f"error: {error}", err=True)
         return 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from nvx_ref.cli import ENDINGS
 from nvx_ref.cli.program import run_command
 from nvx_ref.errors import SessionFailed
 from nvx_ref.orchestrator import Orchestrator
@@ -65,6 +67,32 @@ def test_ctrl_c_is_answered_once(body: str, first: str, ended: tuple[int, str, s
     code = f"{first}{STATUS.format(body=body)}".replace("INT\n", "signal.raise_signal(signal.SIGINT)\n")
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert (run.returncode, run.stdout, run.stderr) == ended
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_run_answers_whoever_ends_it_and_what_was_ignored_is_ignored(name: str) -> None:
+    if not hasattr(signal, name):
+        pytest.skip(f"there is no {name} here")
+    code = f"""
+import signal, sys
+from nvx_ref.cli import INTERRUPTS, main, program
+def answer(_):
+    INTERRUPTS.take(*{ENDINGS})
+    try:
+        signal.raise_signal(signal.{name})
+    except KeyboardInterrupt:
+        signal.raise_signal(signal.{name})
+        print("tidied", flush=True)
+        raise
+program.commands.main = lambda **_: answer(_)
+main()
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    expected = 128 + getattr(signal, name)
+    assert (run.returncode, run.stdout, run.stderr) == (expected, "tidied\n", "Interrupted\n")
+    ignored = code.replace("def answer", f"signal.signal(signal.{name}, signal.SIG_IGN)\ndef answer")
+    run = subprocess.run([sys.executable, "-c", ignored], capture_output=True, text=True, check=False, timeout=120)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 def test_at_its_end_it_is_not_answered() -> None:
