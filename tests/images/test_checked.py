@@ -32,6 +32,7 @@ def test_a_file_that_can_t_be_sealed_is_let_go_of(tmp_path: Path, monkeypatch: p
     assert open_descriptors() <= before
 
 
+@pytest.mark.skipif(not files.DESCRIPTORS_HAVE_PATHS, reason="the VMM opens the file by its own path here")
 @pytest.mark.parametrize("way", ["open_image", "open_scratch"])
 def test_a_file_that_the_vmm_couldn_t_open_by_its_descriptor_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
@@ -47,7 +48,7 @@ def test_a_file_that_the_vmm_couldn_t_open_by_its_descriptor_is_named(
     with pytest.raises(Refused, match="by the name of its descriptor") as caught:
         open_sealed(str(tmp_path / "image"), writable=way == "open_scratch")
     assert (caught.value.subject, caught.value.detail) == (str(tmp_path / "image"), "reopen")
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.spec("622p1.scope1")
