@@ -138,6 +138,8 @@ def test_a_wait_never_looks_by_the_clock(python: Run, soon: Deadline, monkeypatc
     child = python(SLEEPER)
     seen: list[bool] = []
     with Pin.open(child.pid) as pin:
+        # It runs for sure here; below it may have ended before anybody looks.
+        assert not pin.wait(Deadline.after(0.05))
         waiter = threading.Thread(target=lambda: seen.append(pin.wait(soon)))
         waiter.start()
         release(child)
