@@ -7,11 +7,10 @@ VENV := .venv
 WINE_TESTS ?= tests/platform/windows tests/orchestrator/windows tests/harness/windows tests/harness/test_words.py \
 	tests/harness/test_stale.py tests/harness/test_probes.py \
 	tests/harness/test_controls.py tests/session tests/nvxc tests/store tests/supervisor \
-	tests/plan/windows tests/plan/test_model.py tests/plan/test_command.py tests/plan/test_network.py \
-	tests/plan/test_guest_paths.py tests/plan/test_reparse_points.py tests/images/test_headers.py \
+	tests/plan/windows tests/plan/test_command.py tests/plan/test_reparse_points.py \
 	tests/images/test_checked.py tests/images/test_scratch.py tests/images/test_bindings.py \
-	tests/images/test_artifacts.py tests/images/test_raw.py tests/images/test_names.py tests/cli/test_usage.py tests/cli/test_naming.py \
-	tests/cli/test_reports.py tests/cli/test_ends.py \
+	tests/images/test_artifacts.py tests/images/test_raw.py tests/images/test_names.py \
+	tests/cli/test_usage.py tests/cli/test_naming.py tests/cli/test_reports.py tests/cli/test_ends.py \
 	$(addprefix scenarios/test_,$(addsuffix .py, \
 	cold_boot adapter checked_handoff image_guards restart_same_identity two_builds another_runtime hard_to_read \
 	crash_points interrupted_launch field_reports real_guest lifecycle one_shot bad_input command_line managed_order exports network))
