@@ -67,10 +67,11 @@ def main() -> None:
         status = run_command(sys.argv[1:])
         INTERRUPTS.end()
     except KeyboardInterrupt:
-        say_interrupted()
+        say("Interrupted")
         status = INTERRUPTS.status
-    except OSError:
-        # Not even the error output takes what there is to say.
+    except OSError as error:
+        # Most likely the error output took nothing of what there was to say.
+        say(f"error: {error}")
         status = INTERRUPTS.status if INTERRUPTS.answered else 1
     _let_go_of_output()
     # At its end the interpreter lets go of every handler; where signals can be held, none comes after this.
@@ -80,11 +81,11 @@ def main() -> None:
     sys.exit(status)
 
 
-def say_interrupted() -> None:
+def say(text: str) -> None:
     """Say it on the error output, if that is still there: the terminal may be what has ended."""
     with suppress(OSError):
         if sys.stderr is not None:
-            sys.stderr.write("Interrupted\n")
+            sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
 

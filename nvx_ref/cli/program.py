@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nvx_ref.cli import INTERRUPTS, say_interrupted
+from nvx_ref.cli import INTERRUPTS, say
 from nvx_ref.cli.commands import commands
 from nvx_ref.errors import NvxError
 
@@ -30,7 +30,7 @@ def run_command(arguments: Sequence[str]) -> int:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        say_interrupted()
+        say("Interrupted")
         return INTERRUPTS.status
     except NvxError as error:
         click.echo(f"error: {error}", err=True)

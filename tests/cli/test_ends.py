@@ -95,6 +95,20 @@ main()
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
+def test_what_the_system_refuses_while_it_loads_is_told(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise OSError(5, 'Input/output error', 'click.py')\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "nvx_ref", "--help"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "error: [Errno 5] Input/output error: 'click.py'\n"
+
+
 def test_at_its_end_it_is_not_answered() -> None:
     code = (
         "import atexit, signal, sys\nfrom nvx_ref.cli import main\n"
