@@ -34,11 +34,11 @@ def test_an_interrupt_in_the_wait_leaves_no_lock_taken(monkeypatch: pytest.Monke
     taken: list[bool] = []
 
     class Watched:
-        """The lock of a `Popen`, which notes whether somebody tries it."""
+        """The lock of a `Popen`, which notes whether somebody tries it, and is had by nobody."""
 
         def acquire(self, *_: object) -> bool:
             taken.append(True)
-            return True
+            return False
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
